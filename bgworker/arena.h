@@ -1,0 +1,44 @@
+/*
+ * arena.h
+ *		Memory that is given back all at once.
+ *
+ * Everything that belongs to one job in the engine lives in that job's arena:
+ * what is freed is the arena, never a piece.  An arena has a maximum; when it
+ * is reached, or malloc fails, allocation returns NULL and `failed` stays set,
+ * so that a caller may build a whole value and look once at the end.
+ */
+#ifndef LLMQ_ARENA_H
+#define LLMQ_ARENA_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct LlmqArena LlmqArena;
+
+/* Makes an arena that holds at most max_bytes; NULL when memory is out. */
+extern LlmqArena *llmq_arena_create(size_t max_bytes);
+
+/* Frees the arena and all that was allocated from it; NULL is ignored. */
+extern void llmq_arena_destroy(LlmqArena *arena);
+
+/* Returns size zeroed bytes aligned for any type, or NULL (and sets failed). */
+extern void *llmq_arena_alloc(LlmqArena *arena, size_t size);
+
+/* Copies a string; NULL gives NULL without failure. */
+extern char *llmq_arena_strdup(LlmqArena *arena, const char *text);
+
+/* Copies len bytes and ends them with a NUL. */
+extern char *llmq_arena_strndup(LlmqArena *arena, const char *text, size_t len);
+
+/* Formats into the arena. */
+extern char *
+llmq_arena_printf(LlmqArena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Tells whether any allocation has failed since the arena was made. */
+extern bool llmq_arena_failed(const LlmqArena *arena);
+
+/* Bytes handed out so far, for limits and for tests. */
+extern size_t llmq_arena_used(const LlmqArena *arena);
+
+#endif /* LLMQ_ARENA_H */

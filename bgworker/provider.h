@@ -1,0 +1,68 @@
+/*
+ * provider.h
+ *		Turns a job into the HTTP request of one provider dialect.
+ *
+ * Pure.  One file a dialect (provider_<api>.c) holds both directions: how a
+ * request is written and how an answer is read; provider.c is the table of them.
+ */
+#ifndef LLMQ_PROVIDER_H
+#define LLMQ_PROVIDER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "arena.h"
+#include "outcome.h"
+#include "reply.h"
+
+/* What the user submitted, as it stands in llmq.job.  JSON fields are valid JSON source or NULL. */
+typedef struct LlmqPrompt
+{
+	const char *prompt;
+	const char *system;
+	const char *messages; /* OpenAI form, an array */
+	const char *params;	  /* an object */
+	const char *model;	  /* the job's, else the endpoint's, else NULL */
+} LlmqPrompt;
+
+/* Where it goes. */
+typedef struct LlmqTarget
+{
+	LlmqApi api;
+	const char *url;				/* base, without the dialect's path */
+	const char *headers;			/* JSON object of name: value, or NULL */
+	const char *credential;			/* the secret itself, or NULL */
+	const char *idempotency_header; /* name, or NULL */
+	const char *idempotency_key;	/* its value */
+	bool stream;
+} LlmqTarget;
+
+typedef struct LlmqHttpRequest
+{
+	const char *url;
+	const char **headers; /* "Name: value" each, header_count of them */
+	int header_count;
+	const char *body;
+	size_t body_len;
+	/* What the reader of the answer must know of the request. */
+	int embedding_inputs;
+	bool embedding_array;
+	int embedding_dimensions;
+} LlmqHttpRequest;
+
+/*
+ * Writes the request; memory comes from arena.  On failure returns false and
+ * sets *error to a sentence for the user (class bad_request: no provider could
+ * take it).
+ *
+ * The dialect's authentication header is left out when a value in target->headers
+ * holds ${credential}, which is replaced by the secret.  A header of the user's
+ * with the name of one of ours replaces ours.  A header value with CR, LF or NUL
+ * is refused.  A query string in the base url stays behind the dialect's path
+ * (Azure's ?api-version=).
+ */
+extern bool
+llmq_provider_request(LlmqArena *arena, const LlmqTarget *target, const LlmqPrompt *prompt,
+					  LlmqHttpRequest *request, const char **error);
+
+#endif /* LLMQ_PROVIDER_H */

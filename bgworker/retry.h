@@ -1,0 +1,52 @@
+/*
+ * retry.h
+ *		When to try again: backoff with full jitter, and what providers wish.
+ *
+ * Pure.  Times are microseconds; randomness is given in, so that a seeded test
+ * sees the same delays again.
+ */
+#ifndef LLMQ_RETRY_H
+#define LLMQ_RETRY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A wish above this is not believed (ten years, as the cases say). */
+#define LLMQ_WISH_MAX_US (INT64_C(315360000) * 1000000)
+
+/* A small generator (xorshift64*), one for each engine; seed 0 is replaced. */
+typedef struct LlmqRandom
+{
+	uint64_t state;
+} LlmqRandom;
+
+extern void llmq_random_seed(LlmqRandom *random, uint64_t seed);
+
+/* Uniform in [0, max]; 0 when max <= 0. */
+extern int64_t llmq_random_upto(LlmqRandom *random, int64_t max);
+
+/*
+ * Full jitter: uniform in [0, min(cap, base * 2^failures)], failures from 0.
+ * https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+ */
+extern int64_t
+llmq_retry_backoff(LlmqRandom *random, int64_t base_us, int64_t cap_us, int failures);
+
+/*
+ * Reads "digits[.digits]" with optional spaces around; no sign, no exponent.
+ * unit_us is what 1 stands for; the result is rounded up to whole milliseconds.
+ * Returns false (and leaves *us) for anything else or above LLMQ_WISH_MAX_US.
+ */
+extern bool llmq_retry_parse_number(const char *text, size_t len, int64_t unit_us, int64_t *us);
+
+/* Reads a duration in h, m, s, ms ("1h31m30.5s", "250ms"), likewise; at least one unit. */
+extern bool llmq_retry_parse_duration(const char *text, size_t len, int64_t *us);
+
+/*
+ * Reads an HTTP-date in its three forms (RFC 9110, 5.6.7) into microseconds
+ * since the Unix epoch.
+ */
+extern bool llmq_retry_parse_http_date(const char *text, size_t len, int64_t *us);
+
+#endif /* LLMQ_RETRY_H */
