@@ -1,0 +1,131 @@
+# LlmqTest - what every end-to-end test stands on.
+#
+#     use FindBin; use lib "$FindBin::Bin/lib";
+#     use LlmqTest;
+#     my $provider = start_provider();
+#     my $pg = start_cluster(preload => 1);
+#     my $db = $pg->create_database('app', extension => 1);
+#     ...
+#     finish();
+#
+# Everything lives in one fresh folder: servers listen on sockets in it, providers on ports that the
+# kernel picks, so that many tests run side by side.  Whatever way a test ends, its processes are
+# ended by their ids and the folder is removed.  There is no sleep for hope: wait_for() looks until
+# something holds, and gives up after a limit.
+
+package LlmqTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use File::Temp ();
+use Test::More;
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
+
+use LlmqTest::Cluster;
+use LlmqTest::Provider;
+
+our @EXPORT = qw(start_provider start_cluster new_cluster wait_for now seconds finish test_dir is_gone);
+
+# A test that has not ended by then hangs.
+use constant LIMIT => $ENV{LLMQ_TEST_LIMIT} || 240;
+
+# How often wait_for() looks.
+use constant LOOK_EVERY => 0.02;
+
+my $owner = $$;
+my @things;
+my $dir = File::Temp->newdir('llmq-e2e-XXXXXX', TMPDIR => 1);
+
+$SIG{ALRM} = sub { die 'the test has run for ' . LIMIT . " s and was stopped\n" };
+$SIG{$_} = sub { exit 1 } for qw(INT TERM HUP);
+$SIG{PIPE} = 'IGNORE';
+alarm LIMIT;
+
+# Names the folder of this test.
+sub test_dir { return "$dir" }
+
+# Returns the time in seconds, by the clock that the provider's log uses.
+sub now { return clock_gettime(CLOCK_MONOTONIC) }
+
+# Turns a time of the provider's log (nanoseconds) into seconds.
+sub seconds { return $_[0] / 1e9 }
+
+# Calls $check until it returns something true, and returns that.  Dies after $limit seconds.
+sub wait_for
+{
+	my ($check, $limit, $name) = @_;
+	my $end = now() + $limit;
+	while (1)
+	{
+		my $value = $check->();
+		return $value if $value;
+		die "waited $limit s in vain: $name\n" if now() > $end;
+		sleep LOOK_EVERY;
+	}
+}
+
+# Tells whether a process, ours or not, has ended; one that waits to be reaped has.
+sub is_gone
+{
+	my ($pid) = @_;
+	open(my $file, '<', "/proc/$pid/stat") or return 1;
+	return (<$file> // '') =~ /\) [ZX] / ? 1 : 0;
+}
+
+# Starts a provider.  Options: token, args (a list for provider.py).
+sub start_provider
+{
+	my (%options) = @_;
+	my $provider = LlmqTest::Provider->new("$dir/provider" . @things, %options);
+	push @things, $provider;
+	$provider->start;
+	return $provider;
+}
+
+# Makes a server that is not started.  Options: preload (true for shared_preload_libraries), conf (a
+# hash of settings).
+sub new_cluster
+{
+	my (%options) = @_;
+	my $cluster = LlmqTest::Cluster->new("$dir/pg" . @things, %options);
+	push @things, $cluster;
+	return $cluster;
+}
+
+sub start_cluster
+{
+	my $cluster = new_cluster(@_);
+	$cluster->start;
+	return $cluster;
+}
+
+# Ends a test: no database of a running server has a broken invariant, and no process is left.
+sub finish
+{
+	$_->check for grep { $_->isa('LlmqTest::Cluster') && $_->is_running } @things;
+	$_->stop for reverse @things;
+	alarm 0;
+	done_testing();
+	return;
+}
+
+END
+{
+	if ($$ == $owner)
+	{
+		my $status = $?;
+		local $SIG{TERM} = 'IGNORE';
+		alarm 0;
+		my $good = Test::More->builder->is_passing && !$status;
+		for my $thing (reverse @things)
+		{
+			$good or eval { diag($thing->last_words) };
+			eval { $thing->stop };
+		}
+		$? = $status;
+	}
+}
+
+1;

@@ -1,0 +1,367 @@
+# LlmqTest::Cluster - a throwaway PostgreSQL server with the staged llmq in reach.
+#
+# No TCP, a socket in the data folder's parent, a child of the test.  sql(), row() and rows() go
+# through one session a database that is kept open, and made anew when the server was restarted.
+
+package LlmqTest::Cluster;
+
+use strict;
+use warnings;
+
+use JSON::PP ();
+use Test::More;
+
+use LlmqTest::Process;
+use LlmqTest::Session;
+
+my $pg_config = $ENV{PG_CONFIG} || 'pg_config';
+my %config;
+
+my $json = JSON::PP->new->utf8->canonical->allow_nonref->boolean_values(0, 1);
+
+# Asks pg_config, once for each word.
+sub config
+{
+	my ($word) = @_;
+	return $config{$word} //= do {
+		chomp(my $value = `$pg_config --$word`);
+		$value or die "$pg_config --$word says nothing\n";
+		$value;
+	};
+}
+
+sub program { my ($name) = @_; return config('bindir') . "/$name" }
+
+sub major { return config('version') =~ /(\d+)/ ? $1 : die }
+
+# -- the server ---------------------------------------------------------------
+
+sub new
+{
+	my ($class, $dir, %options) = @_;
+	my $self = bless { dir => $dir, data => "$dir/data", log => "$dir/log", sessions => {} }, $class;
+	mkdir $_, 0700 or die "$_: $!\n" for $dir, "$dir/secrets";
+	if (my $template = $ENV{LLMQ_INITDB})
+	{
+		run('cp', '-a', $template, $self->{data});
+	}
+	else
+	{
+		init_data($self->{data});
+	}
+	my %conf = (
+		listen_addresses          => '',
+		unix_socket_directories   => $dir,
+		port                      => 5432,
+		fsync                     => 'off',
+		shared_buffers            => '32MB',
+		max_worker_processes      => 16,
+		log_line_prefix           => '%m [%p] %b: ',
+		log_checkpoints           => 'off',
+		'llmq.secrets_directory'  => "$dir/secrets",
+		stage_settings(),
+		($options{preload} ? (shared_preload_libraries => 'llmq') : ()),
+		%{ $options{conf} // {} });
+	$self->set(%conf);
+	return $self;
+}
+
+sub init_data
+{
+	my ($data) = @_;
+	run(program('initdb'), '-D', $data, '--no-sync', '-A', 'trust', '-U', 'postgres', '-E', 'UTF8', '--locale=C');
+	return;
+}
+
+# Returns the settings that make a server find the extension under $LLMQ_STAGE.
+sub stage_settings
+{
+	my $stage = $ENV{LLMQ_STAGE} or return ();
+	my %settings = (dynamic_library_path => $stage . config('pkglibdir') . ':$libdir');
+	if (major() >= 18)
+	{
+		$settings{extension_control_path} = $stage . config('sharedir') . ':$system';
+	}
+	else
+	{
+		$settings{extension_destdir} = $stage;
+	}
+	return %settings;
+}
+
+# Runs a command to its end, quietly; dies with its output if it fails.
+sub run
+{
+	my (@command) = @_;
+	open(my $pipe, '-|', 'sh', '-c', 'exec "$@" 2>&1', 'sh', @command) or die "$command[0]: $!\n";
+	my $output = do { local $/; <$pipe> };
+	close $pipe or die "@command: " . ($output // '');
+	return $output;
+}
+
+# Appends settings to postgresql.conf.
+sub set
+{
+	my ($self, %conf) = @_;
+	open(my $file, '>>', "$self->{data}/postgresql.conf") or die "$self->{data}/postgresql.conf: $!\n";
+	for my $name (sort keys %conf)
+	{
+		print {$file} "$name = '", $conf{$name} =~ s/'/''/gr, "'\n";
+	}
+	close $file;
+	return;
+}
+
+# Starts the server and waits until it takes connections.  @wrap goes before the command line
+# (prlimit and the like).
+sub start
+{
+	my ($self, @wrap) = @_;
+	LlmqTest::wait_for(sub { $self->try_start(@wrap) }, 60, 'the server is started');
+	return;
+}
+
+# Starts the server once; false if children of a killed postmaster are still leaving.
+sub try_start
+{
+	my ($self, @wrap) = @_;
+	my $before = $self->log_size;
+	my $process = LlmqTest::Process->start($self->{log}, @wrap, program('postgres'), '-D', $self->{data});
+	$self->{process} = $process;
+	LlmqTest::wait_for(sub { $self->postmaster_status =~ /ready/ || !$process->is_running }, 60, 'the server is up');
+	return 1 if $process->is_running;
+	$self->log_text($before) =~ /pre-existing shared memory/ or die "the server does not start\n";
+	return 0;
+}
+
+# Returns line 8 of postmaster.pid of the server that we started, or ''.
+sub postmaster_status
+{
+	my ($self) = @_;
+	open(my $file, '<', "$self->{data}/postmaster.pid") or return '';
+	my @lines = <$file>;
+	return '' unless @lines >= 8 && $lines[0] == ($self->{process}->pid // 0);
+	return $lines[7];
+}
+
+# Stops the server: smart, fast or immediate.
+sub stop
+{
+	my ($self, $mode) = @_;
+	my $process = delete $self->{process} or return;
+	$self->disconnect_all;
+	my %signal = (smart => 'TERM', fast => 'INT', immediate => 'QUIT');
+	$process->end($signal{ $mode // 'immediate' }, 60);
+	return;
+}
+
+sub restart { my ($self, $mode) = @_; $self->stop($mode // 'fast'); $self->start; return }
+
+sub reload { my ($self) = @_; kill 'HUP', $self->pid; return }
+
+# Kills the postmaster itself; its children leave by themselves.
+sub kill9
+{
+	my ($self) = @_;
+	(delete $self->{process})->end('KILL');
+	$self->disconnect_all;
+	return;
+}
+
+sub pid        { return $_[0]{process}->pid }
+sub is_running { return $_[0]{process} && $_[0]{process}->is_running }
+
+sub log_text
+{
+	my ($self, $from) = @_;
+	open(my $file, '<', $self->{log}) or return '';
+	seek $file, $from // 0, 0;
+	local $/;
+	return <$file> // '';
+}
+
+sub log_size { return -s $_[0]{log} || 0 }
+
+sub last_words
+{
+	my ($self) = @_;
+	my @lines = split /^/, $self->log_text;
+	return join '', 'the last lines of the server log:', "\n", @lines > 40 ? @lines[ -40 .. -1 ] : @lines;
+}
+
+# -- SQL ----------------------------------------------------------------------
+
+sub psql_command
+{
+	my ($self, $db) = @_;
+	return (program('psql'), '-h', $self->{dir}, '-p', 5432, '-U', 'postgres', '-d', $db);
+}
+
+# Opens a session of its own.
+sub session
+{
+	my ($self, $db) = @_;
+	return LlmqTest::Session->new($self->psql_command($db // $self->{db} // 'postgres'));
+}
+
+# The database that statements go to when none is named.
+sub use_database { my ($self, $db) = @_; $self->{db} = $db; return $db }
+
+# Lets go of the session that sql() keeps, so that a database can be dropped.
+sub disconnect
+{
+	my ($self, $db) = @_;
+	my $session = delete $self->{sessions}{ $db // $self->{db} // 'postgres' };
+	$session->disconnect if $session;
+	return;
+}
+
+sub disconnect_all { my ($self) = @_; $self->disconnect($_) for keys %{ $self->{sessions} }; return }
+
+# Runs SQL and returns {out, err, sqlstate}.  A session that was lost is replaced first.
+sub query
+{
+	my ($self, $sql, $db) = @_;
+	$db //= $self->{db} // 'postgres';
+	my $kept = \$self->{sessions}{$db};
+	$$kept = $self->session($db) if !$$kept || $$kept->is_lost;
+	return $$kept->query($sql);
+}
+
+# Runs SQL and returns what it printed; dies when it fails.
+sub sql
+{
+	my ($self, $sql, $db) = @_;
+	my $result = $self->query($sql, $db);
+	die "$sql\n$result->{err}\n" if ($result->{sqlstate} // '') ne '00000';
+	return $result->{out};
+}
+
+# Returns the rows of a query as hashes; booleans are 0 and 1.
+sub rows
+{
+	my ($self, $sql, $db) = @_;
+	my $text = $self->sql("SELECT coalesce(json_agg(t), '[]') FROM ($sql) t", $db);
+	return @{ $json->decode($text) };
+}
+
+sub row { my ($self, $sql, $db) = @_; return ($self->rows($sql, $db))[0] }
+
+# Kills a process of the server, and waits until the server has noticed and answers again.
+sub kill_backend
+{
+	my ($self, $pid) = @_;
+	my $before = $self->log_size;
+	kill 'KILL', $pid or die "there is no process $pid\n";
+	LlmqTest::wait_for(sub { $self->log_text($before) =~ /was terminated by signal 9.*ready to accept connections/s },
+		60, 'the server has restarted its processes');
+	$self->disconnect_all;
+	return;
+}
+
+# Writes a value as an SQL literal; a reference becomes jsonb.
+sub literal
+{
+	my ($value) = @_;
+	return 'NULL' unless defined $value;
+	return literal($json->encode($value) =~ s/^\s+//r) . '::jsonb' if ref $value;
+	return q{'} . $value =~ s/'/''/gr . q{'};
+}
+
+# Creates a database and makes it the one in use.  Options: extension, provider (adds an endpoint).
+sub create_database
+{
+	my ($self, $db, %options) = @_;
+	$self->sql("CREATE DATABASE $db", 'postgres');
+	$self->use_database($db);
+	$self->sql('CREATE EXTENSION llmq') if $options{extension};
+	$self->endpoint(main => $options{provider}) if $options{provider};
+	return $db;
+}
+
+# -- llmq ---------------------------------------------------------------------
+
+# Stores a secret as the file that the worker reads.
+sub secret
+{
+	my ($self, $name, $value) = @_;
+	my $path = "$self->{dir}/secrets/$name";
+	open(my $file, '>', $path) or die "$path: $!\n";
+	chmod 0600, $path;
+	print {$file} $value;
+	close $file;
+	return;
+}
+
+# Adds an endpoint that points to a provider.  Its breaker stays shut unless %columns says otherwise.
+sub endpoint
+{
+	my ($self, $name, $provider, %columns) = @_;
+	return $self->insert('endpoint', name => $name, api => 'openai_chat', url => $provider->url, model => 'stand-in',
+		breaker_failures => 1_000_000, %columns);
+}
+
+sub insert
+{
+	my ($self, $table, %columns) = @_;
+	my @names = sort keys %columns;
+	$self->sql("INSERT INTO llmq.$table (" . join(', ', @names) . ') VALUES ('
+		  . join(', ', map { literal($columns{$_}) } @names) . ')');
+	return;
+}
+
+# Returns the call of llmq.submit with named arguments.
+sub submit_call
+{
+	my (%arguments) = @_;
+	return 'llmq.submit(' . join(', ', map { "$_ => " . literal($arguments{$_}) } sort keys %arguments) . ')';
+}
+
+# Submits a job and returns its job_id.
+sub submit
+{
+	my ($self, %arguments) = @_;
+	return $self->sql('SELECT job_id FROM ' . submit_call(%arguments));
+}
+
+# Waits until the job is final, and returns its row of job_status.
+sub final_state
+{
+	my ($self, $job, $limit) = @_;
+	return LlmqTest::wait_for(sub {
+		$self->row('SELECT * FROM llmq.job_status WHERE job_id = ' . literal($job)
+			  . " AND state IN ('succeeded', 'dead', 'cancelled')");
+	}, $limit // 20, "job $job is final");
+}
+
+# Returns the process ids of the workers that serve a database, by the server's own view.
+sub workers
+{
+	my ($self, $db) = @_;
+	$db //= $self->{db};
+	return map { $_->{pid} } $self->rows('SELECT pid FROM pg_stat_activity WHERE backend_type ~ '
+		  . "'^llmq' AND datname = " . literal($db) . ' ORDER BY backend_start', 'postgres');
+}
+
+# Waits until a worker serves the database, and returns its process id.
+sub wait_for_worker
+{
+	my ($self, $db) = @_;
+	return LlmqTest::wait_for(sub { ($self->workers($db))[0] }, 20, 'a worker serves the database');
+}
+
+# Tests that no database with llmq in it has a broken invariant.
+sub check
+{
+	my ($self) = @_;
+	for my $db (map { $_->{datname} } $self->rows('SELECT datname FROM pg_database WHERE datallowconn AND NOT datistemplate', 'postgres'))
+	{
+		my $there = $self->sql(q{SELECT count(*) FROM pg_proc WHERE proname = 'check' AND pronamespace = to_regnamespace('llmq')}, $db);
+		my @broken = $there ? $self->rows('SELECT * FROM llmq.check()', $db) : ();
+		$there and is($json->encode(\@broken), '[]', "llmq.check() finds nothing wrong in database $db");
+		$self->disconnect($db);
+	}
+	return;
+}
+
+1;
