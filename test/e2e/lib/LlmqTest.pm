@@ -105,9 +105,18 @@ sub start_cluster
 sub finish
 {
 	$_->check for grep { $_->isa('LlmqTest::Cluster') && $_->is_running } @things;
-	$_->stop for reverse @things;
+	leave(Test::More->builder->is_passing);
 	alarm 0;
 	done_testing();
+	return;
+}
+
+# Stops everything that was started here; if things did not go well, with its last words.
+sub leave
+{
+	my ($good) = @_;
+	$good or diag($_->last_words) for @things;
+	eval { $_->stop; 1 } or warn $@ for reverse splice @things;
 	return;
 }
 
@@ -118,12 +127,7 @@ END
 		my $status = $?;
 		local $SIG{TERM} = 'IGNORE';
 		alarm 0;
-		my $good = Test::More->builder->is_passing && !$status;
-		for my $thing (reverse @things)
-		{
-			$good or eval { diag($thing->last_words) };
-			eval { $thing->stop };
-		}
+		leave(Test::More->builder->is_passing && !$status);
 		$? = $status;
 	}
 }

@@ -168,6 +168,7 @@ sub kill9
 	return;
 }
 
+sub socket_dir { return $_[0]{dir} }
 sub pid        { return $_[0]{process}->pid }
 sub is_running { return $_[0]{process} && $_[0]{process}->is_running }
 
