@@ -10,7 +10,8 @@ PGFILEDESC = "llmq - durable LLM jobs in PostgreSQL"
 ENGINE_OBJS = \
 	bgworker/arena.o \
 	bgworker/buffer.o \
-	bgworker/outcome.o
+	bgworker/outcome.o \
+	bgworker/ready.o
 
 # Inside the server.
 SERVER_OBJS =

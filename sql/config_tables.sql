@@ -1,0 +1,110 @@
+-- Configuration is rows: endpoints, queues, destinations, budgets, tenants.
+-- There are no foreign keys among them (a queue row would collect a multixact
+-- with every submit); llmq.check() proves what they would.
+
+CREATE TABLE llmq.endpoint (
+    name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 128),
+    api text NOT NULL CHECK (api IN ('openai_chat', 'openai_responses', 'anthropic_messages',
+        'gemini', 'ollama_chat', 'openai_embeddings')),
+    url text NOT NULL CHECK (url ~* '^https?://[^/?#@[:space:][:cntrl:]]+([/?][^#[:space:][:cntrl:]]*)?$'),
+    model text,
+    credential text CHECK (credential ~ '^[a-z0-9_]+$'),
+    headers jsonb CHECK (jsonb_typeof(headers) = 'object'),
+    stream boolean NOT NULL DEFAULT false,
+    max_in_flight int CHECK (max_in_flight > 0),
+    requests_per_minute int CHECK (requests_per_minute > 0),
+    tokens_per_minute int CHECK (tokens_per_minute > 0),
+    idempotency_header text CHECK (idempotency_header ~ '^[A-Za-z0-9-]+$'),
+    max_response_bytes int NOT NULL DEFAULT 8388608
+        CHECK (max_response_bytes BETWEEN 1024 AND 134217728),
+    connect_timeout interval NOT NULL DEFAULT '5 s' CHECK (connect_timeout > '0'),
+    first_byte_timeout interval CHECK (first_byte_timeout > '0'),
+    idle_timeout interval CHECK (idle_timeout > '0'),
+    input_price numeric CHECK (input_price >= 0),
+    cached_price numeric CHECK (cached_price >= 0),
+    output_price numeric CHECK (output_price >= 0),
+    breaker_failures int NOT NULL DEFAULT 5 CHECK (breaker_failures > 0),
+    breaker_cooldown interval NOT NULL DEFAULT '30 s' CHECK (breaker_cooldown > '0'),
+    enabled boolean NOT NULL DEFAULT true
+);
+COMMENT ON TABLE llmq.endpoint IS 'where models are served, one row an endpoint';
+COMMENT ON COLUMN llmq.endpoint.api IS 'the dialect that is spoken there';
+COMMENT ON COLUMN llmq.endpoint.url IS
+    'base URL, http or https, without user or password; the dialect appends its path; redirects are never followed';
+COMMENT ON COLUMN llmq.endpoint.model IS 'model of jobs that name none';
+COMMENT ON COLUMN llmq.endpoint.credential IS
+    'name of the secret: a file of that name in llmq.secrets_directory, or the environment variable LLMQ_SECRET_<NAME>';
+COMMENT ON COLUMN llmq.endpoint.headers IS
+    'further headers, an object of strings; ${credential} in a value stands for the secret, and the dialect''s own authentication header is then not sent';
+COMMENT ON COLUMN llmq.endpoint.max_response_bytes IS 'decoded bytes of an answer; a longer one is too_large';
+COMMENT ON COLUMN llmq.endpoint.input_price IS 'price per million tokens, likewise cached_price and output_price';
+
+CREATE TABLE llmq.queue (
+    name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 128),
+    endpoints text[],
+    paused boolean NOT NULL DEFAULT false,
+    max_in_flight int CHECK (max_in_flight > 0),
+    max_ready int CHECK (max_ready > 0),
+    call_timeout interval NOT NULL DEFAULT '20 s' CHECK (call_timeout > '0'),
+    deadline interval NOT NULL DEFAULT '60 s' CHECK (deadline > '0'),
+    max_attempts int NOT NULL DEFAULT 4 CHECK (max_attempts BETWEEN 1 AND 1000),
+    min_attempt interval NOT NULL DEFAULT '1 s' CHECK (min_attempt >= '0'),
+    backoff_base interval NOT NULL DEFAULT '0.5 s' CHECK (backoff_base >= '0'),
+    backoff_cap interval NOT NULL DEFAULT '8 s' CHECK (backoff_cap >= '0'),
+    max_deliveries int NOT NULL DEFAULT 5 CHECK (max_deliveries BETWEEN 1 AND 1000),
+    redelivery_base interval NOT NULL DEFAULT '5 s' CHECK (redelivery_base >= '0'),
+    redelivery_cap interval NOT NULL DEFAULT '10 min' CHECK (redelivery_cap >= '0'),
+    max_age interval NOT NULL DEFAULT '7 days' CHECK (max_age > '0'),
+    retention interval NOT NULL DEFAULT '30 days' CHECK (retention > '0'),
+    accept_truncated boolean NOT NULL DEFAULT false,
+    require_json boolean NOT NULL DEFAULT false,
+    fallback_on text[],
+    notify_done boolean NOT NULL DEFAULT false
+);
+COMMENT ON TABLE llmq.queue IS
+    'policies, one row a queue; the queue "default" needs no row: without one the column defaults hold';
+COMMENT ON COLUMN llmq.queue.endpoints IS
+    'names of endpoints in order of preference; NULL: every enabled endpoint by name; {}: none';
+COMMENT ON COLUMN llmq.queue.call_timeout IS 'wall clock of one network call';
+COMMENT ON COLUMN llmq.queue.deadline IS 'all attempts and sleeps of one delivery';
+COMMENT ON COLUMN llmq.queue.max_attempts IS 'network calls in one delivery';
+COMMENT ON COLUMN llmq.queue.min_attempt IS
+    'no attempt starts with less time left (never more than call_timeout)';
+COMMENT ON COLUMN llmq.queue.backoff_cap IS
+    'longest wait in place between two attempts; a provider''s longer wish defers the job';
+COMMENT ON COLUMN llmq.queue.max_deliveries IS 'deliveries that count before the job is dead';
+COMMENT ON COLUMN llmq.queue.max_age IS 'after its submission a job is delivered no more: expired';
+COMMENT ON COLUMN llmq.queue.retention IS 'how long a finished job and its key are kept';
+
+CREATE TABLE llmq.destination (
+    topic text PRIMARY KEY CHECK (length(topic) BETWEEN 1 AND 128),
+    kind text NOT NULL CHECK (kind IN ('webhook', 'email', 'notify')),
+    url text NOT NULL,
+    credential text CHECK (credential ~ '^[a-z0-9_]+$'),
+    headers jsonb CHECK (jsonb_typeof(headers) = 'object'),
+    sender text,
+    timeout interval NOT NULL DEFAULT '10 s' CHECK (timeout > '0'),
+    max_attempts int NOT NULL DEFAULT 10 CHECK (max_attempts BETWEEN 1 AND 1000),
+    backoff_base interval NOT NULL DEFAULT '5 s' CHECK (backoff_base >= '0'),
+    backoff_cap interval NOT NULL DEFAULT '1 h' CHECK (backoff_cap >= '0'),
+    enabled boolean NOT NULL DEFAULT true
+);
+COMMENT ON TABLE llmq.destination IS
+    'where outbox messages of a topic, or of a prefix ending in *, go; without one they wait to be pulled';
+
+CREATE TABLE llmq.budget (
+    tenant text PRIMARY KEY,
+    period interval NOT NULL CHECK (period > '0'),
+    max_cost numeric CHECK (max_cost >= 0),
+    max_tokens bigint CHECK (max_tokens >= 0),
+    hard boolean NOT NULL DEFAULT false
+);
+COMMENT ON TABLE llmq.budget IS
+    'what a tenant may spend in a period; * is each tenant without a row, by itself';
+
+CREATE TABLE llmq.role_tenant (
+    role name NOT NULL,
+    tenant text NOT NULL CHECK (length(tenant) BETWEEN 1 AND 255),
+    PRIMARY KEY (role, tenant)
+);
+COMMENT ON TABLE llmq.role_tenant IS 'the tenants that a role and its members may name besides their own';

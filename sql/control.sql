@@ -1,0 +1,56 @@
+-- Steering: waiting for a job, starting and stopping the worker.
+
+CREATE OR REPLACE PROCEDURE llmq.wait(
+    job_id uuid, timeout interval DEFAULT '60 s', INOUT status jsonb DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'llmq_wait_1';
+COMMENT ON PROCEDURE llmq.wait IS
+    'waits until a job is final, or for timeout, and sets status to its job_status row; not in a transaction block';
+
+-- One look at a job, for llmq.wait: NULL if the caller may not see it.
+CREATE OR REPLACE FUNCTION llmq.wait_look(of_job uuid) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT to_jsonb(s) FROM llmq.job_status AS s
+    WHERE s.job_id = of_job AND llmq.may_see(s.submitted_by)
+$$;
+
+CREATE OR REPLACE FUNCTION llmq.start_worker() RETURNS boolean
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_start_worker_1';
+COMMENT ON FUNCTION llmq.start_worker() IS
+    'starts the workers of this database when the transaction commits; true if none ran';
+
+CREATE OR REPLACE FUNCTION llmq.stop_worker() RETURNS boolean
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_stop_worker_1';
+COMMENT ON FUNCTION llmq.stop_worker() IS
+    'stops the workers of this database, until llmq.start_worker() or the next start of the server; true if any ran';
+
+CREATE OR REPLACE FUNCTION llmq.resume_after_restore() RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    DELETE FROM llmq.home;
+    PERFORM llmq.note_home();
+    UPDATE llmq.worker_session SET state = 'running' WHERE state = 'quarantined';
+    PERFORM llmq.wake_worker();
+END
+$$;
+COMMENT ON FUNCTION llmq.resume_after_restore() IS
+    'declares this database, a copy or a restored dump, to be the one that runs the jobs in it';
+
+CREATE OR REPLACE FUNCTION llmq.wake_worker() RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_wake_worker_1';
+COMMENT ON FUNCTION llmq.wake_worker() IS 'wakes the workers of this database when the transaction commits';
+
+-- Changed configuration wakes the worker, which then reads it again.
+CREATE OR REPLACE FUNCTION llmq.wake_on_change() RETURNS trigger
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM llmq.wake_worker();
+    RETURN NULL;
+END
+$$;
+CREATE OR REPLACE TRIGGER wake_on_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON llmq.endpoint
+    FOR EACH STATEMENT EXECUTE FUNCTION llmq.wake_on_change();
+CREATE OR REPLACE TRIGGER wake_on_change AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON llmq.queue
+    FOR EACH STATEMENT EXECUTE FUNCTION llmq.wake_on_change();

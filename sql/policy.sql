@@ -1,0 +1,69 @@
+-- Policies: what holds for a queue, and for one job of it.
+
+-- The column defaults of llmq.queue as a row, for the queue 'default' without one.
+CREATE OR REPLACE FUNCTION llmq.default_queue() RETURNS llmq.queue
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_populate_record(NULL::llmq.queue, '{
+        "name": "default", "paused": false,
+        "call_timeout": "20 s", "deadline": "60 s", "max_attempts": 4, "min_attempt": "1 s",
+        "backoff_base": "0.5 s", "backoff_cap": "8 s",
+        "max_deliveries": 5, "redelivery_base": "5 s", "redelivery_cap": "10 min",
+        "max_age": "7 days", "retention": "30 days",
+        "accept_truncated": false, "require_json": false, "notify_done": false}')
+$$;
+COMMENT ON FUNCTION llmq.default_queue() IS
+    'the policy of the queue "default" while it has no row: the column defaults of llmq.queue';
+
+-- Every queue there is, the rowless default included.
+CREATE OR REPLACE VIEW llmq.queue_policy AS
+    SELECT * FROM llmq.queue
+    UNION ALL
+    SELECT (llmq.default_queue()).*
+    WHERE NOT EXISTS (SELECT FROM llmq.queue WHERE name = 'default');
+COMMENT ON VIEW llmq.queue_policy IS 'llmq.queue with a row for the queue "default" in any case';
+
+-- An interval in microseconds, as the worker counts.
+CREATE OR REPLACE FUNCTION llmq.microseconds(span interval) RETURNS bigint
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT (extract(epoch FROM span) * 1000000)::bigint $$;
+
+-- All that a worker must know of the configuration, in one value.
+CREATE OR REPLACE FUNCTION llmq.worker_config() RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_build_object(
+        'queues', (
+            SELECT coalesce(jsonb_agg(jsonb_build_object(
+                'name', q.name, 'endpoints', q.endpoints, 'paused', q.paused,
+                'max_in_flight', q.max_in_flight,
+                'call_timeout', llmq.microseconds(q.call_timeout),
+                'deadline', llmq.microseconds(q.deadline),
+                'max_attempts', q.max_attempts,
+                'min_attempt', llmq.microseconds(q.min_attempt),
+                'backoff_base', llmq.microseconds(q.backoff_base),
+                'backoff_cap', llmq.microseconds(q.backoff_cap),
+                'redelivery_base', llmq.microseconds(q.redelivery_base),
+                'redelivery_cap', llmq.microseconds(q.redelivery_cap),
+                'accept_truncated', q.accept_truncated,
+                'require_json', q.require_json) ORDER BY q.name), '[]')
+            FROM llmq.queue_policy AS q),
+        'endpoints', (
+            SELECT coalesce(jsonb_agg(jsonb_build_object(
+                'name', e.name, 'api', e.api, 'url', e.url, 'model', e.model,
+                'credential', e.credential, 'headers', e.headers, 'stream', e.stream,
+                'max_in_flight', e.max_in_flight,
+                'idempotency_header', e.idempotency_header,
+                'max_response_bytes', e.max_response_bytes,
+                'connect_timeout', llmq.microseconds(e.connect_timeout),
+                'first_byte_timeout', llmq.microseconds(e.first_byte_timeout),
+                'idle_timeout', llmq.microseconds(e.idle_timeout)) ORDER BY e.name), '[]')
+            FROM llmq.endpoint AS e WHERE e.enabled))
+$$;
+COMMENT ON FUNCTION llmq.worker_config() IS
+    'the configuration as a worker needs it; spans in microseconds';
+
+-- The latest time at which a delivery of a job may start.
+CREATE OR REPLACE FUNCTION llmq.last_start(job llmq.job, max_age interval) RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT least(job.expires_at, job.submitted_at + max_age) $$;

@@ -1,0 +1,167 @@
+-- The queue.  The job row is wide and immutable: written at submit, read at
+-- claim, never updated.  Where a job stands is which small table holds its id;
+-- a job is in exactly one of ready, deferred, lease, result, dead_job and
+-- cancelled_job (llmq.check() proves it).  A move is one statement.
+
+CREATE TABLE llmq.job (
+    job_id uuid PRIMARY KEY,
+    tenant text NOT NULL,
+    scope text NOT NULL,
+    idempotency_key text NOT NULL,
+    fingerprint bytea NOT NULL,
+    queue text NOT NULL,
+    priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
+    prompt text,
+    system text,
+    messages jsonb,
+    model text,
+    params jsonb,
+    metadata jsonb,
+    outbox jsonb,
+    on_complete text,
+    run_at timestamptz,
+    expires_at timestamptz,
+    after uuid[],
+    run_id text,
+    step text,
+    policy jsonb,
+    submitted_by name NOT NULL,
+    submitted_at timestamptz NOT NULL
+);
+COMMENT ON TABLE llmq.job IS 'what was submitted; never updated; the record of its idempotency key';
+
+-- What travels with a job's id from table to table.
+CREATE TYPE llmq.submission AS (job_id uuid, state text, replayed boolean);
+COMMENT ON TYPE llmq.submission IS 'what llmq.submit answers';
+
+CREATE TYPE llmq.placement AS (
+    job_id uuid,
+    queue text,
+    tenant text,
+    priority smallint,
+    deliveries int, -- all so far
+    counted int,    -- those that count towards max_deliveries, since the last redrive
+    deaths int      -- times it was dead
+);
+
+CREATE TABLE llmq.ready (
+    seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    job_id uuid NOT NULL UNIQUE,
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    priority smallint NOT NULL,
+    deliveries int NOT NULL DEFAULT 0,
+    counted int NOT NULL DEFAULT 0,
+    deaths int NOT NULL DEFAULT 0
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE llmq.ready IS 'jobs that wait for a worker, in the order of seq';
+
+CREATE TABLE llmq.deferred (
+    job_id uuid PRIMARY KEY,
+    due_at timestamptz NOT NULL,
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    priority smallint NOT NULL,
+    deliveries int NOT NULL DEFAULT 0,
+    counted int NOT NULL DEFAULT 0,
+    deaths int NOT NULL DEFAULT 0,
+    error_class text,
+    error_message text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX deferred_due_at_idx ON llmq.deferred (due_at);
+COMMENT ON TABLE llmq.deferred IS 'jobs that wait for a time: run_at, or their next delivery';
+
+CREATE TABLE llmq.lease (
+    job_id uuid PRIMARY KEY,
+    worker_id bigint NOT NULL,
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    priority smallint NOT NULL,
+    deliveries int NOT NULL, -- this one included: the delivery's number, and the fence
+    counted int NOT NULL,
+    deaths int NOT NULL,
+    claimed_at timestamptz NOT NULL,
+    deadline timestamptz NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0);
+COMMENT ON TABLE llmq.lease IS 'jobs that a worker is running';
+
+CREATE TABLE llmq.recall (
+    worker_id bigint NOT NULL,
+    job_id uuid NOT NULL,
+    delivery int NOT NULL
+);
+COMMENT ON TABLE llmq.recall IS 'leases taken from a worker that has not been told yet';
+
+CREATE TABLE llmq.result (
+    job_id uuid PRIMARY KEY,
+    text text,
+    json jsonb,
+    tool_calls jsonb,
+    embedding float4[],
+    model text,
+    endpoint text,
+    finish_reason text,
+    input_tokens bigint,
+    output_tokens bigint,
+    cached_tokens bigint,
+    cost numeric,
+    response jsonb,
+    deliveries int NOT NULL,
+    deaths int NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE llmq.result IS 'the committed answers, one a job';
+COMMENT ON COLUMN llmq.result.response IS 'the provider''s own bytes, made valid';
+
+CREATE TABLE llmq.attempt (
+    job_id uuid NOT NULL,
+    delivery int NOT NULL,
+    attempt int NOT NULL,
+    endpoint text,
+    started_at timestamptz NOT NULL,
+    duration interval,
+    outcome text NOT NULL CHECK (outcome IN ('success', 'retry', 'permanent')),
+    http_status int,
+    error_class text,
+    error_message text,
+    retry_after interval,
+    model text,
+    finish_reason text,
+    input_tokens bigint,
+    output_tokens bigint,
+    cached_tokens bigint,
+    bytes_in bigint,
+    billing text NOT NULL CHECK (billing IN ('none', 'billed', 'unknown')),
+    request_id text,
+    PRIMARY KEY (job_id, delivery, attempt)
+);
+COMMENT ON TABLE llmq.attempt IS
+    'network calls, one row each; attempt 0 stands for the unknown calls of a delivery whose worker was lost';
+COMMENT ON COLUMN llmq.attempt.retry_after IS 'the provider''s wish';
+
+CREATE TABLE llmq.dead_job (
+    job_id uuid PRIMARY KEY,
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    priority smallint NOT NULL,
+    deliveries int NOT NULL,
+    counted int NOT NULL,
+    deaths int NOT NULL, -- this one included
+    error_class text NOT NULL,
+    error_message text,
+    text text,
+    died_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE llmq.dead_job IS 'jobs that stopped until a person redrives them';
+
+CREATE TABLE llmq.cancelled_job (
+    job_id uuid PRIMARY KEY,
+    queue text NOT NULL,
+    deliveries int NOT NULL,
+    cancelled_by name NOT NULL,
+    cancelled_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE llmq.cancelled_job IS 'jobs that were cancelled';

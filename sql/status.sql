@@ -1,0 +1,115 @@
+-- Looking: where a job stands, and what came of it.
+
+-- The state of a job; NULL if there is none.
+CREATE OR REPLACE FUNCTION llmq.state(of_job uuid) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE
+        WHEN EXISTS (SELECT FROM llmq.result WHERE job_id = of_job) THEN 'succeeded'
+        WHEN EXISTS (SELECT FROM llmq.lease WHERE job_id = of_job) THEN 'running'
+        WHEN EXISTS (SELECT FROM llmq.ready WHERE job_id = of_job) THEN 'ready'
+        WHEN EXISTS (SELECT FROM llmq.deferred WHERE job_id = of_job) THEN 'scheduled'
+        WHEN EXISTS (SELECT FROM llmq.dead_job WHERE job_id = of_job) THEN 'dead'
+        WHEN EXISTS (SELECT FROM llmq.cancelled_job WHERE job_id = of_job) THEN 'cancelled'
+    END
+$$;
+
+-- Whether the caller may see what a role submitted, and in full.
+CREATE OR REPLACE FUNCTION llmq.may_see(submitted_by name) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT coalesce(pg_has_role(to_regrole(quote_ident(submitted_by)), 'MEMBER'), false) $$;
+
+CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
+    SELECT j.job_id, j.tenant, j.queue,
+        CASE
+            WHEN r.job_id IS NOT NULL THEN 'succeeded'
+            WHEN l.job_id IS NOT NULL THEN 'running'
+            WHEN y.job_id IS NOT NULL THEN 'ready'
+            WHEN w.job_id IS NOT NULL THEN 'scheduled'
+            WHEN d.job_id IS NOT NULL THEN 'dead'
+            WHEN c.job_id IS NOT NULL THEN 'cancelled'
+        END AS state,
+        j.priority::int AS priority, j.run_at,
+        coalesce(r.deliveries, l.deliveries, y.deliveries, w.deliveries, d.deliveries, c.deliveries)
+            AS deliveries,
+        a.attempts, j.submitted_by, j.submitted_at, a.started_at,
+        coalesce(r.created_at, d.died_at, c.cancelled_at) AS finished_at,
+        coalesce(r.endpoint, a.endpoint) AS endpoint, coalesce(r.model, a.model) AS model,
+        coalesce(r.finish_reason, a.finish_reason) AS finish_reason,
+        CASE WHEN s.full_sight THEN coalesce(r.text, d.text) END AS text,
+        CASE WHEN s.full_sight THEN r.json END AS json,
+        r.input_tokens, r.output_tokens, r.cached_tokens, r.cost,
+        coalesce(d.error_class, w.error_class) AS error_class,
+        CASE WHEN s.full_sight THEN coalesce(d.error_message, w.error_message) END AS error_message,
+        CASE
+            WHEN w.job_id IS NOT NULL THEN coalesce(w.error_class, 'run_at')
+            WHEN y.job_id IS NOT NULL THEN llmq.wait_reason(j.queue)
+        END AS wait_reason,
+        w.due_at AS wait_until,
+        CASE WHEN s.full_sight THEN j.metadata END AS metadata,
+        j.run_id, j.step
+    FROM llmq.job AS j
+    CROSS JOIN LATERAL (SELECT llmq.may_see(j.submitted_by) AS full_sight) AS s
+    LEFT JOIN llmq.result AS r ON r.job_id = j.job_id
+    LEFT JOIN llmq.lease AS l ON l.job_id = j.job_id
+    LEFT JOIN llmq.ready AS y ON y.job_id = j.job_id
+    LEFT JOIN llmq.deferred AS w ON w.job_id = j.job_id
+    LEFT JOIN llmq.dead_job AS d ON d.job_id = j.job_id
+    LEFT JOIN llmq.cancelled_job AS c ON c.job_id = j.job_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) FILTER (WHERE attempt > 0)::int AS attempts,
+            min(started_at) FILTER (WHERE attempt > 0) AS started_at,
+            (array_agg(endpoint ORDER BY delivery DESC, attempt DESC) FILTER (WHERE attempt > 0))[1]
+                AS endpoint,
+            (array_agg(model ORDER BY delivery DESC, attempt DESC) FILTER (WHERE attempt > 0))[1]
+                AS model,
+            (array_agg(finish_reason ORDER BY delivery DESC, attempt DESC)
+                FILTER (WHERE attempt > 0))[1] AS finish_reason
+        FROM llmq.attempt WHERE job_id = j.job_id) AS a
+    WHERE s.full_sight OR pg_has_role('pg_monitor', 'MEMBER');
+COMMENT ON VIEW llmq.job_status IS
+    'one row a job, for the roles that submitted it and their members; pg_monitor sees all without contents';
+
+-- Why jobs of a queue that are ready are not run, as far as configuration says.
+CREATE OR REPLACE FUNCTION llmq.wait_reason(queue text) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE
+        WHEN q.name IS NULL THEN 'no_queue'
+        WHEN q.paused THEN 'paused'
+        WHEN NOT EXISTS (
+            SELECT FROM llmq.endpoint AS e
+            WHERE e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints)))
+        THEN 'no_endpoint' END
+    FROM (VALUES (wait_reason.queue)) AS v (name)
+    LEFT JOIN llmq.queue_policy AS q ON q.name = v.name
+$$;
+
+CREATE OR REPLACE VIEW llmq.dead_letter WITH (security_barrier) AS
+    SELECT d.job_id, j.tenant, d.queue, d.error_class, d.error_message, d.text, d.deliveries,
+        d.deaths, d.died_at, j.idempotency_key, j.submitted_by, j.submitted_at, j.metadata,
+        j.run_id, j.step
+    FROM llmq.dead_job AS d JOIN llmq.job AS j ON j.job_id = d.job_id
+    WHERE llmq.may_see(j.submitted_by);
+COMMENT ON VIEW llmq.dead_letter IS
+    'dead jobs with their last error, and the text of a truncated answer';
+
+CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
+    SELECT m.id, m.tenant, m.topic, m.dedupe_key, m.payload, m.job_id, m.created_at,
+        coalesce(p.attempts, d.attempts, 0) AS attempts, p.next_attempt_at, d.sent_at,
+        coalesce(p.last_error, d.last_error) AS last_error, d.dead_at
+    FROM llmq.message AS m
+    LEFT JOIN llmq.message_pending AS p ON p.id = m.id
+    LEFT JOIN llmq.message_done AS d ON d.id = m.id
+    WHERE m.tenant = current_user OR EXISTS (
+        SELECT FROM llmq.role_tenant AS t
+        WHERE t.tenant = m.tenant AND llmq.may_see(t.role))
+        OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
+COMMENT ON VIEW llmq.outbox IS 'messages of the tenants that the caller may name, and how far they got';
+
+CREATE OR REPLACE VIEW llmq.worker AS
+    SELECT w.name, w.pid, w.kind, w.backend_start, w.heartbeat, w.in_flight, w.state
+    FROM llmq.worker_session AS w
+    WHERE NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id);
+COMMENT ON VIEW llmq.worker IS
+    'the workers of this database; the heartbeat moves only while jobs are in flight';

@@ -1,0 +1,179 @@
+-- What a worker does with the queue: poll, claim, settle.
+--
+-- Plans are pinned: statistics of a fresh or emptied table would flip a claim
+-- to a sequential scan, and a cached plan would keep it.
+
+-- Looks for work, and writes nothing when there is none.
+--
+-- The worker keeps the ids of ready jobs in memory.  `tip` is the highest seq it
+-- has seen: everything new stands behind it, except what transactions that
+-- commit late have put before it.  Those are found by a sweep from `base`: with
+-- `sweep`, rows behind base and up to tip are returned too.  `base` may rise to
+-- the tip of an earlier poll once every transaction that could have taken a
+-- lower seq by then has ended: when `oldest_xid` is at or above the `next_xid`
+-- which that poll reported.  (A transaction takes its xid before its seq: it
+-- writes the job row first.)
+--
+-- One row is the control row: seq and job_id NULL, and `control` an object with
+-- next_xid, oldest_xid and more (the limit cut the list).  With config_hash NULL
+-- that is all.  Else the poll also takes over the leases of lost workers, makes
+-- ready what is due, and control holds due_in (microseconds until the next
+-- deferred job is due, or null), state, config_hash, and config if its hash is
+-- another.  Rows with a job_id and a delivery are recalled leases.
+CREATE OR REPLACE FUNCTION llmq.worker_poll(
+    own bigint, base bigint, tip bigint, sweep boolean, max_rows int, config_hash text)
+RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
+    job_id uuid, delivery int)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET enable_sort = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    found_rows bigint;
+    promoted int := 0;
+    facts jsonb := '{}';
+BEGIN
+    IF config_hash IS NOT NULL THEN
+        IF EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
+            PERFORM llmq.takeover(own);
+        END IF;
+        promoted := llmq.promote_deferred(max_rows);
+        facts := llmq.worker_facts(own, config_hash);
+    END IF;
+
+    RETURN QUERY
+        SELECT r.seq, r.queue, r.tenant, r.priority::int, NULL::jsonb, NULL::uuid, NULL::int
+        FROM llmq.ready AS r
+        WHERE r.seq > CASE WHEN sweep THEN base ELSE tip END
+        ORDER BY r.seq LIMIT max_rows;
+    GET DIAGNOSTICS found_rows = ROW_COUNT;
+
+    IF EXISTS (SELECT FROM llmq.recall AS c WHERE c.worker_id = own) THEN
+        RETURN QUERY
+            DELETE FROM llmq.recall AS c WHERE c.worker_id = own
+            RETURNING NULL::bigint, NULL::text, NULL::text, NULL::int, NULL::jsonb, c.job_id, c.delivery;
+    END IF;
+
+    RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::int,
+        facts || jsonb_build_object(
+            'next_xid', llmq.next_xid(),
+            'oldest_xid', pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+            'more', found_rows >= max_rows OR promoted >= max_rows),
+        NULL::uuid, NULL::int;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_poll IS
+    'looks for ready jobs, due ones, recalled leases and changed configuration; the protocol stands in sql/worker_queue.sql';
+
+-- What a worker wants to know now and then: see worker_poll.
+CREATE OR REPLACE FUNCTION llmq.worker_facts(own bigint, config_hash text) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    config constant jsonb := llmq.worker_config();
+    hash constant text := md5(config::text);
+BEGIN
+    RETURN jsonb_build_object(
+        'due_in', (SELECT llmq.microseconds(greatest(min(due_at) - clock_timestamp(), '0'))
+            FROM llmq.deferred),
+        'state', (SELECT state FROM llmq.worker_session WHERE id = own),
+        'config_hash', hash,
+        'config', CASE WHEN hash <> config_hash THEN config END);
+END
+$$;
+
+-- Makes ready what is due.  Returns the number of jobs moved.
+CREATE OR REPLACE FUNCTION llmq.promote_deferred(max_rows int) RETURNS int
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    moved int;
+BEGIN
+    WITH due AS MATERIALIZED (
+        SELECT d.job_id FROM llmq.deferred AS d
+        WHERE d.due_at <= clock_timestamp()
+        ORDER BY d.due_at LIMIT max_rows
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM llmq.deferred AS d USING due WHERE d.job_id = due.job_id RETURNING d.*
+    )
+    INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
+    SELECT job_id, queue, tenant, priority, deliveries, counted, deaths FROM gone;
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
+END
+$$;
+
+-- Claims the ready jobs with these seqs, as far as nobody else has them: moves
+-- them under leases of this worker and returns what the calls need.  Jobs too
+-- old to be delivered die here.
+CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
+RETURNS TABLE (job_id uuid, delivery int, queue text, prompt text, system text,
+    messages jsonb, params jsonb, model text, policy jsonb)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    standard constant llmq.queue := llmq.default_queue();
+    picked llmq.placement[];
+    expired llmq.placement[];
+BEGIN
+    UPDATE llmq.worker_session AS w
+    SET heartbeat = clock_timestamp(), in_flight = greatest(w.in_flight, 1)
+    WHERE w.id = own
+        AND (w.in_flight = 0 OR w.heartbeat < clock_timestamp() - llmq.lease_ttl() / 3);
+
+    WITH target AS MATERIALIZED (
+        SELECT r.seq FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq
+        FOR UPDATE OF r SKIP LOCKED
+    ), gone AS (
+        DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq RETURNING r.*
+    )
+    SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
+        g.deaths)::llmq.placement)
+    INTO picked FROM gone AS g;
+
+    SELECT array_agg(p) INTO expired
+    FROM unnest(picked) AS p
+    JOIN llmq.job AS j ON j.job_id = p.job_id
+    LEFT JOIN llmq.queue AS q ON q.name = p.queue
+    WHERE llmq.last_start(j, coalesce(q.max_age, standard.max_age)) < clock_timestamp();
+    IF expired IS NOT NULL THEN
+        PERFORM llmq.bury(expired, 'expired', 'no delivery may start after expires_at or max_age');
+        picked := ARRAY(SELECT p FROM unnest(picked) AS p
+            WHERE p.job_id <> ALL (ARRAY(SELECT e.job_id FROM unnest(expired) AS e)));
+    END IF;
+
+    RETURN QUERY
+        WITH leased AS (
+            INSERT INTO llmq.lease (job_id, worker_id, queue, tenant, priority, deliveries, counted,
+                deaths, claimed_at, deadline)
+            SELECT p.job_id, own, p.queue, p.tenant, p.priority, p.deliveries + 1, p.counted,
+                p.deaths, clock_timestamp(), clock_timestamp() +
+                coalesce((j.policy ->> 'deadline')::interval, q.deadline, standard.deadline)
+            FROM unnest(picked) AS p
+            JOIN llmq.job AS j ON j.job_id = p.job_id
+            LEFT JOIN llmq.queue AS q ON q.name = p.queue
+        )
+        SELECT p.job_id, p.deliveries + 1, p.queue, j.prompt, j.system, j.messages,
+            j.params, j.model, llmq.worker_policy(j.policy)
+        FROM unnest(picked) AS p JOIN llmq.job AS j ON j.job_id = p.job_id;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_claim IS
+    'claims ready jobs by seq for a worker and returns what their calls need';
+
+-- A job's policy as a worker needs it: spans in microseconds.
+CREATE OR REPLACE FUNCTION llmq.worker_policy(policy jsonb) RETURNS jsonb
+LANGUAGE sql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_object_agg(key, CASE
+        WHEN key IN ('call_timeout', 'deadline', 'min_attempt', 'backoff_base', 'backoff_cap',
+            'redelivery_base', 'redelivery_cap')
+        THEN to_jsonb(llmq.microseconds((value #>> '{}')::interval))
+        ELSE value END)
+    FROM jsonb_each(policy)
+$$;

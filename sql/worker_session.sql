@@ -1,0 +1,159 @@
+-- A worker's session: hello, heartbeat, goodbye, and the takeover of leases
+-- that a lost worker held.
+
+-- A worker whose heartbeat is older is taken for stuck.
+CREATE OR REPLACE FUNCTION llmq.lease_ttl() RETURNS interval
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '15 s' $$;
+COMMENT ON FUNCTION llmq.lease_ttl() IS
+    'how old the heartbeat of a worker with leases may be before its jobs are given to others';
+
+-- Whether every job was submitted in this very database.
+CREATE OR REPLACE FUNCTION llmq.is_home() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT NOT EXISTS (
+        SELECT FROM llmq.home
+        WHERE system_identifier <> llmq.system_identifier()
+            OR database_oid <> (SELECT oid FROM pg_database WHERE datname = current_database()))
+$$;
+
+-- Sessions that are gone, or stuck with leases in hand.
+CREATE OR REPLACE FUNCTION llmq.lost_sessions(own bigint) RETURNS SETOF llmq.worker_session
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT w.*
+    FROM llmq.worker_session AS w
+    WHERE w.id IS DISTINCT FROM own
+        AND ((w.in_flight > 0 AND w.heartbeat < clock_timestamp() - llmq.lease_ttl())
+            OR (w.kind = 'server' AND NOT EXISTS (
+                SELECT FROM pg_stat_get_activity(w.pid) AS a
+                WHERE a.backend_start = w.backend_start)))
+$$;
+
+-- Takes every lease of lost sessions, and every lease of no session, and puts
+-- the jobs back.  Each leaves an attempt 0: what the lost worker called, and
+-- whether that was billed, nobody knows.  Returns the number of leases taken.
+CREATE OR REPLACE FUNCTION llmq.takeover(own bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    lost bigint[] := ARRAY(SELECT id FROM llmq.lost_sessions(own));
+    taken record;
+    count bigint := 0;
+BEGIN
+    FOR taken IN
+        SELECT j.job_id, l.worker_id
+        FROM llmq.lease AS l JOIN llmq.job AS j USING (job_id)
+        WHERE l.worker_id = ANY (lost)
+            OR NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = l.worker_id)
+        ORDER BY j.job_id
+        FOR UPDATE OF j SKIP LOCKED
+    LOOP
+        count := count + llmq.take_lease(taken.job_id, taken.worker_id);
+    END LOOP;
+    DELETE FROM llmq.worker_session AS w
+    WHERE w.id = ANY (lost)
+        AND NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = w.id)
+        AND (w.kind = 'program' OR NOT EXISTS (
+            SELECT FROM pg_stat_get_activity(w.pid) AS a WHERE a.backend_start = w.backend_start));
+    UPDATE llmq.worker_session AS w SET in_flight = 0
+    WHERE w.id = ANY (lost)
+        AND NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = w.id);
+    RETURN count;
+END
+$$;
+
+-- Takes one lease; the caller holds the job row.  Returns 1, or 0 if it is gone.
+CREATE OR REPLACE FUNCTION llmq.take_lease(taken_job uuid, from_worker bigint) RETURNS int
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    l llmq.lease;
+BEGIN
+    DELETE FROM llmq.lease WHERE job_id = taken_job AND worker_id = from_worker RETURNING * INTO l;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, error_class,
+        error_message, billing)
+    VALUES (l.job_id, l.deliveries, 0, l.claimed_at, 'retry', 'interrupted',
+        format('worker %s was lost while it ran this delivery', l.worker_id), 'unknown')
+    ON CONFLICT DO NOTHING;
+    INSERT INTO llmq.recall (worker_id, job_id, delivery)
+    VALUES (l.worker_id, l.job_id, l.deliveries);
+    PERFORM llmq.redeliver(
+        ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths)::llmq.placement,
+        true, '0', 'interrupted', 'its worker was lost');
+    RETURN 1;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION llmq.worker_hello(
+    protocol int, name text, kind text, pid int, backend_start timestamptz)
+RETURNS TABLE (worker_id bigint, state text, reason text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    expected constant int := 1;
+BEGIN
+    state := CASE
+        WHEN protocol <> expected THEN 'outdated'
+        WHEN NOT llmq.is_home() THEN 'quarantined'
+        ELSE 'running' END;
+    reason := CASE state
+        WHEN 'outdated' THEN format(
+            'the worker speaks protocol %s, the SQL of the extension %s: restart the server, or run ALTER EXTENSION llmq UPDATE',
+            protocol, expected)
+        WHEN 'quarantined' THEN
+            'jobs here were submitted in another database or server: run SELECT llmq.resume_after_restore() if this one shall run them'
+        END;
+    INSERT INTO llmq.worker_session AS w (name, kind, pid, backend_start, heartbeat, state)
+    VALUES (worker_hello.name, worker_hello.kind, worker_hello.pid,
+        coalesce(worker_hello.backend_start,
+            (SELECT a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS a)),
+        clock_timestamp(), worker_hello.state)
+    RETURNING w.id INTO worker_id;
+    IF state = 'running' THEN
+        PERFORM llmq.takeover(worker_id);
+    END IF;
+    RETURN NEXT;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_hello IS
+    'registers a worker, which then takes over the leases of lost ones; state is running, quarantined or outdated';
+
+CREATE OR REPLACE FUNCTION llmq.worker_heartbeat(own bigint, in_flight int) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    UPDATE llmq.worker_session AS w
+    SET heartbeat = clock_timestamp(), in_flight = worker_heartbeat.in_flight
+    WHERE w.id = own;
+    RETURN FOUND;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_heartbeat IS
+    'says that a worker is alive; false if its session is no longer known, so that it must say hello again';
+
+-- Ends a session; leases that it still holds are given back uncounted.
+CREATE OR REPLACE FUNCTION llmq.worker_goodbye(own bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    l llmq.lease;
+BEGIN
+    FOR l IN DELETE FROM llmq.lease WHERE worker_id = own RETURNING * LOOP
+        INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, error_class,
+            error_message, billing)
+        VALUES (l.job_id, l.deliveries, 0, l.claimed_at, 'retry', 'interrupted',
+            'the worker was stopped while it ran this delivery', 'unknown')
+        ON CONFLICT DO NOTHING;
+        PERFORM llmq.redeliver(
+            ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths)::llmq.placement,
+            false, '0', 'interrupted', 'its worker was stopped');
+    END LOOP;
+    DELETE FROM llmq.recall WHERE worker_id = own;
+    DELETE FROM llmq.worker_session WHERE id = own;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_goodbye IS 'ends a worker''s session and gives its leases back, uncounted';

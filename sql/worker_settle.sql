@@ -1,0 +1,210 @@
+-- Settling: everything that one delivery came to, in one transaction.
+--
+-- entries is an array of objects:
+--   job_id, delivery
+--   outcome         succeeded, dead, retry
+--   counted         retry: whether the delivery counts towards max_deliveries
+--   delay           retry: microseconds until the next delivery
+--   error_class, error_message   dead and retry
+--   text, json, tool_calls, embedding, model, endpoint, finish_reason,
+--   input_tokens, output_tokens, cached_tokens, response   the answer (text of a
+--                   truncated one too); json, tool_calls and response are JSON
+--                   source in a string, or with raw_response a string as it is
+--   attempts        array of rows of llmq.attempt, spans in microseconds,
+--                   started_at in microseconds since the Unix epoch
+--
+-- One row comes back for each: settled (done), late (another delivery was first
+-- or the job is final: only its attempts were recorded), gone (the job is not
+-- known any more).
+CREATE OR REPLACE FUNCTION llmq.worker_settle(own bigint, entries jsonb)
+RETURNS TABLE (job_id uuid, verdict text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    owned llmq.placement[];
+    late record;
+BEGIN
+    WITH entry AS MATERIALIZED (
+        SELECT * FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int)
+    ), gone AS (
+        DELETE FROM llmq.lease AS l USING entry AS e
+        WHERE l.job_id = e.job_id AND l.worker_id = own AND l.deliveries = e.delivery
+        RETURNING l.*
+    )
+    SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
+        g.deaths)::llmq.placement)
+    INTO owned FROM gone AS g;
+
+    PERFORM llmq.settle_placed(owned, entries);
+    RETURN QUERY SELECT p.job_id, 'settled' FROM unnest(owned) AS p;
+
+    IF coalesce(cardinality(owned), 0) < jsonb_array_length(entries) THEN
+        FOR late IN
+            SELECT (e.value ->> 'job_id')::uuid AS job_id, e.value AS entry
+            FROM jsonb_array_elements(entries) AS e
+            WHERE NOT EXISTS (
+                SELECT FROM unnest(owned) AS p WHERE p.job_id = (e.value ->> 'job_id')::uuid)
+            ORDER BY 1
+        LOOP
+            RETURN QUERY SELECT late.job_id, llmq.settle_late(late.job_id, late.entry);
+        END LOOP;
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_settle IS
+    'settles deliveries: result, attempts, outbox messages and end of lease together; the protocol stands in sql/worker_settle.sql';
+
+-- An answer whose lease is no longer its worker's.  It wins if the job is not
+-- final: it is taken from wherever it stands now.  Anything else changes nothing
+-- but the record of attempts.
+CREATE OR REPLACE FUNCTION llmq.settle_late(late_job uuid, entry jsonb) RETURNS text
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    place llmq.placement;
+BEGIN
+    PERFORM FROM llmq.job WHERE job_id = late_job FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'gone';
+    END IF;
+    IF entry ->> 'outcome' = 'succeeded' THEN
+        place := llmq.take_place(late_job);
+    END IF;
+    IF place.job_id IS NULL THEN
+        PERFORM llmq.record_attempts(jsonb_build_array(entry));
+        RETURN 'late';
+    END IF;
+    PERFORM llmq.settle_placed(ARRAY[place], jsonb_build_array(entry));
+    RETURN 'settled';
+END
+$$;
+
+-- Takes a job that is not final out of its place; the caller holds the job row.
+-- A claim moves a job from ready to lease in one step without that lock, so ready
+-- and deferred are looked at before lease, a statement each.
+CREATE OR REPLACE FUNCTION llmq.take_place(taken_job uuid) RETURNS llmq.placement
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    place llmq.placement;
+    l llmq.lease;
+BEGIN
+    DELETE FROM llmq.deferred WHERE job_id = taken_job
+    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+    IF FOUND THEN
+        RETURN place;
+    END IF;
+    DELETE FROM llmq.ready WHERE job_id = taken_job
+    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+    IF FOUND THEN
+        RETURN place;
+    END IF;
+    DELETE FROM llmq.lease WHERE job_id = taken_job RETURNING * INTO l;
+    IF FOUND THEN
+        INSERT INTO llmq.recall (worker_id, job_id, delivery)
+        VALUES (l.worker_id, l.job_id, l.deliveries);
+        place := ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths);
+    END IF;
+    RETURN place;
+END
+$$;
+
+-- Settles entries whose jobs were taken out of their places by the caller.
+CREATE OR REPLACE FUNCTION llmq.settle_placed(placed llmq.placement[], entries jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    done llmq.placement[];
+    failed record;
+BEGIN
+    IF placed IS NULL THEN
+        RETURN;
+    END IF;
+    WITH answer AS (
+        INSERT INTO llmq.result (job_id, text, json, tool_calls, embedding, model, endpoint,
+            finish_reason, input_tokens, output_tokens, cached_tokens, cost, response,
+            deliveries, deaths)
+        SELECT e.job_id, e.text, e.json::jsonb, e.tool_calls::jsonb, e.embedding::float4[], e.model,
+            e.endpoint, e.finish_reason, e.input_tokens, e.output_tokens, e.cached_tokens,
+            llmq.cost(p, e.input_tokens, e.output_tokens, e.cached_tokens),
+            CASE WHEN e.raw_response THEN to_jsonb(e.response) ELSE e.response::jsonb END,
+            l.deliveries, l.deaths
+        FROM jsonb_to_recordset(entries) AS e (job_id uuid, outcome text, text text, json text,
+            tool_calls text, embedding text, model text, endpoint text, finish_reason text,
+            input_tokens bigint, output_tokens bigint, cached_tokens bigint, response text,
+            raw_response boolean)
+        JOIN unnest(placed) AS l ON l.job_id = e.job_id
+        LEFT JOIN llmq.endpoint AS p ON p.name = e.endpoint
+        WHERE e.outcome = 'succeeded'
+        RETURNING result.job_id
+    )
+    SELECT array_agg(p) INTO done
+    FROM answer AS a JOIN unnest(placed) AS p ON p.job_id = a.job_id;
+
+    PERFORM llmq.record_attempts(entries);
+    IF done IS NOT NULL THEN
+        PERFORM llmq.emit_messages(done, 'succeeded');
+        PERFORM llmq.notify_done(done);
+    END IF;
+
+    IF coalesce(cardinality(done), 0) < cardinality(placed) THEN
+        FOR failed IN
+            SELECT p::llmq.placement AS place, e.*
+            FROM jsonb_to_recordset(entries) AS e (job_id uuid, outcome text, counted boolean,
+                delay bigint, error_class text, error_message text, text text)
+            JOIN unnest(placed) AS p ON p.job_id = e.job_id
+            WHERE e.outcome <> 'succeeded'
+        LOOP
+            IF failed.outcome = 'dead' THEN
+                PERFORM llmq.bury(ARRAY[failed.place], failed.error_class, failed.error_message,
+                    failed.text);
+            ELSE
+                PERFORM llmq.redeliver(failed.place, failed.counted,
+                    failed.delay * interval '1 microsecond', failed.error_class,
+                    failed.error_message);
+            END IF;
+        END LOOP;
+    END IF;
+END
+$$;
+
+-- Writes the attempts of settled deliveries; they replace the attempt 0 that a
+-- takeover left for the same delivery.
+CREATE OR REPLACE FUNCTION llmq.record_attempts(entries jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    DELETE FROM llmq.attempt AS a
+    USING jsonb_to_recordset(entries) AS e (job_id uuid, delivery int, attempts jsonb)
+    WHERE a.job_id = e.job_id AND a.delivery = e.delivery AND a.attempt = 0
+        AND jsonb_array_length(e.attempts) > 0;
+    INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
+        http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
+        output_tokens, cached_tokens, bytes_in, billing, request_id)
+    SELECT e.job_id, e.delivery, a.attempt, a.endpoint, to_timestamp(a.started_at / 1e6),
+        a.duration * interval '1 microsecond', a.outcome, a.http_status, a.error_class,
+        a.error_message, a.retry_after * interval '1 microsecond', a.model, a.finish_reason,
+        a.input_tokens, a.output_tokens, a.cached_tokens, a.bytes_in, a.billing, a.request_id
+    FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int, attempts jsonb),
+    jsonb_to_recordset(e.attempts) AS a (attempt int, endpoint text, started_at bigint,
+        duration bigint, outcome text, http_status int, error_class text, error_message text,
+        retry_after bigint, model text, finish_reason text, input_tokens bigint,
+        output_tokens bigint, cached_tokens bigint, bytes_in bigint, billing text, request_id text)
+    ON CONFLICT (job_id, delivery, attempt) DO NOTHING;
+END
+$$;
+
+-- What an answer cost; NULL where a price or a count that it needs is not known.
+CREATE OR REPLACE FUNCTION llmq.cost(
+    e llmq.endpoint, input_tokens bigint, output_tokens bigint, cached_tokens bigint)
+RETURNS numeric
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT ((input_tokens - least(coalesce(cached_tokens, 0), input_tokens)) * e.input_price +
+        least(coalesce(cached_tokens, 0), input_tokens) * coalesce(e.cached_price, e.input_price) +
+        coalesce(output_tokens * e.output_price, 0)) / 1000000
+$$;
