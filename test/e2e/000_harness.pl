@@ -70,6 +70,10 @@ wait_for(sub { $pg->sql(q{SELECT count(*) FROM pg_stat_activity WHERE query ~ 's
 $pg->sql(q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ 'sleep' AND pid <> pg_backend_pid()});
 is($two->result->{sqlstate}, undef, 'a session that was ended says so');
 
+my $backend = $one->query('SELECT pg_backend_pid()')->{out};
+$pg->kill_backend($backend);
+is($pg->sql('SELECT a FROM t'), '1', 'after a kill of one backend the server answers again');
+
 $pg->kill9;
 $pg->start;
 is($pg->sql('SELECT a FROM t'), '1', 'after a kill of the postmaster the data is there');
