@@ -11,7 +11,8 @@ ENGINE_OBJS = \
 	bgworker/arena.o \
 	bgworker/buffer.o \
 	bgworker/outcome.o \
-	bgworker/ready.o
+	bgworker/ready.o \
+	bgworker/retry.o
 
 # Inside the server.
 SERVER_OBJS =
