@@ -10,7 +10,13 @@ PGFILEDESC = "llmq - durable LLM jobs in PostgreSQL"
 ENGINE_OBJS = \
 	bgworker/arena.o \
 	bgworker/buffer.o \
+	bgworker/json_check.o \
+	bgworker/json_slice.o \
+	bgworker/json_write.o \
 	bgworker/outcome.o \
+	bgworker/provider.o \
+	bgworker/provider_http.o \
+	bgworker/provider_openai_chat.o \
 	bgworker/ready.o \
 	bgworker/retry.o
 
