@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <curl/curl.h>
 
@@ -26,10 +27,29 @@
 /* Our own connect clock is the one that counts; libcurl's must not be earlier. */
 #define CONNECT_NEVER_S (24L * 3600L)
 
+/* A certificate authority that an operator adds is known after this time. */
+#define AUTHORITIES_MAX_AGE_S 300L
+
 /* Seconds of silence after which the kernel asks whether the peer still lives. */
 #define KEEPALIVE_S 30L
 
 /* -- Slots ------------------------------------------------------------------------- */
+
+/*
+ * Has libcurl read the certificates of the authorities once, not at every TLS
+ * connection (20 ms of a loop that must not stand still).  It keeps them only
+ * if they come from the bundle alone, and Debian's builds name a folder too.
+ */
+static bool
+set_authorities(CURL *easy)
+{
+	const char *bundle = curl_version_info(CURLVERSION_NOW)->cainfo;
+
+	if (bundle != NULL && access(bundle, R_OK) == 0 &&
+		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL) != CURLE_OK)
+		return false;
+	return curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, AUTHORITIES_MAX_AGE_S) == CURLE_OK;
+}
 
 /* What holds for every call; set once per handle. */
 static bool
@@ -53,7 +73,8 @@ set_constants(LlmqTransfer *transfer)
 		   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_ACCEPT_ENCODING, encodings) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_USERAGENT, agent) == CURLE_OK &&
-		   curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK && llmq_feed_attach(transfer);
+		   curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK && set_authorities(easy) &&
+		   llmq_feed_attach(transfer);
 }
 
 static LlmqTransfer *
