@@ -21,7 +21,20 @@ ENGINE_OBJS = \
 	bgworker/retry.o
 
 # Inside the server.
-SERVER_OBJS =
+SERVER_OBJS = \
+	extension/control.o \
+	extension/database.o \
+	extension/debug_point.o \
+	extension/functions.o \
+	extension/launcher.o \
+	extension/llmq.o \
+	extension/owner.o \
+	extension/service.o \
+	extension/settings.o \
+	extension/shared.o \
+	extension/submit.o \
+	extension/wait.o \
+	extension/wakeup.o
 
 OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 

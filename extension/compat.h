@@ -1,0 +1,51 @@
+/*
+ * compat.h
+ *		What differs between PostgreSQL 15 and 18, and nowhere else.
+ */
+#ifndef LLMQ_COMPAT_H
+#define LLMQ_COMPAT_H
+
+#include "storage/latch.h"
+#include "storage/proc.h"
+#include "utils/memutils.h"
+#include "utils/wait_event.h"
+
+#if PG_VERSION_NUM < 150000
+#error "llmq needs PostgreSQL 15 or newer"
+#endif
+
+/* 17: processes are known by a ProcNumber, no longer by MyProc->pgprocno. */
+#if PG_VERSION_NUM >= 170000
+#define LLMQ_MY_PROCNO ((int) MyProcNumber)
+#else
+#define LLMQ_MY_PROCNO ((int) MyProc->pgprocno)
+#endif
+
+/* A set of wait events that lives as long as the process.  17: owned by a resource owner. */
+static inline WaitEventSet *
+llmq_compat_create_wait_event_set(int events)
+{
+#if PG_VERSION_NUM >= 170000
+	return CreateWaitEventSet(NULL, events);
+#else
+	return CreateWaitEventSet(TopMemoryContext, events);
+#endif
+}
+
+/*
+ * The wait event of a name, kept in *cache by the caller.  17: extensions name
+ * their own; before, all are "Extension".
+ */
+static inline uint32
+llmq_compat_wait_event(uint32 *cache, const char *name)
+{
+	if (*cache == 0)
+#if PG_VERSION_NUM >= 170000
+		*cache = WaitEventExtensionNew(name);
+#else
+		*cache = PG_WAIT_EXTENSION;
+#endif
+	return *cache;
+}
+
+#endif /* LLMQ_COMPAT_H */

@@ -1,0 +1,69 @@
+/*
+ * functions.c
+ *		Who and where: small functions that SQL has no word for.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xlog.h"
+#include "common/cryptohash.h"
+#include "common/sha1.h"
+#include "fmgr.h"
+#include "utils/builtins.h"
+#include "utils/uuid.h"
+
+PG_FUNCTION_INFO_V1(llmq_system_identifier_1);
+PG_FUNCTION_INFO_V1(llmq_next_xid_1);
+PG_FUNCTION_INFO_V1(llmq_uuid5_1);
+
+static void hash_name(const pg_uuid_t *namespace, const text *name, uint8 *digest);
+
+Datum
+llmq_system_identifier_1(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) GetSystemIdentifier());
+}
+
+/* Only looks: pg_current_xact_id() would assign an id, and an idle worker assigns none. */
+Datum
+llmq_next_xid_1(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT64((int64) U64FromFullTransactionId(ReadNextFullTransactionId()));
+}
+
+/* uuid5(namespace uuid, name text): RFC 9562, section 5.5. */
+Datum
+llmq_uuid5_1(PG_FUNCTION_ARGS)
+{
+	const pg_uuid_t *namespace = PG_GETARG_UUID_P(0);
+	const text *name = PG_GETARG_TEXT_PP(1);
+	uint8 digest[SHA1_DIGEST_LENGTH];
+	pg_uuid_t *uuid = palloc(sizeof(pg_uuid_t));
+
+	hash_name(namespace, name, digest);
+	memcpy(uuid->data, digest, UUID_LEN);
+	uuid->data[6] = (uuid->data[6] & 0x0f) | 0x50; /* version 5 */
+	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80; /* variant 10 */
+	PG_RETURN_UUID_P(uuid);
+}
+
+static void
+hash_name(const pg_uuid_t *namespace, const text *name, uint8 *digest)
+{
+	pg_cryptohash_ctx *hash = pg_cryptohash_create(PG_SHA1);
+
+	if (hash == NULL)
+		ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
+	if (pg_cryptohash_init(hash) < 0 || pg_cryptohash_update(hash, namespace->data, UUID_LEN) < 0 ||
+		pg_cryptohash_update(hash, (const uint8 *) VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name)) <
+			0 ||
+		pg_cryptohash_final(hash, digest, SHA1_DIGEST_LENGTH) < 0)
+	{
+		const char *reason = pstrdup(pg_cryptohash_error(hash));
+
+		pg_cryptohash_free(hash);
+		ereport(ERROR, (errcode(ERRCODE_INTERNAL_ERROR),
+						errmsg("could not compute a SHA-1 hash: %s", reason)));
+	}
+	pg_cryptohash_free(hash);
+}

@@ -1,0 +1,19 @@
+/*
+ * launcher.h
+ *		The one process that starts the workers of all databases.
+ */
+#ifndef LLMQ_LAUNCHER_H
+#define LLMQ_LAUNCHER_H
+
+/* Registers the launcher with the server that is starting; from _PG_init. */
+extern void llmq_launcher_register(void);
+
+/*
+ * Starts a launcher if none runs.  Throws nothing once llmq_shared_attach() was
+ * called; WARNING if the server has no process left.
+ */
+extern void llmq_launcher_ensure(void);
+
+extern PGDLLEXPORT void llmq_launcher_main(Datum argument);
+
+#endif /* LLMQ_LAUNCHER_H */

@@ -1,0 +1,33 @@
+/*
+ * llmq.c
+ *		Loading the library.
+ *
+ * It is loaded by the postmaster when it stands in shared_preload_libraries, else
+ * by each session that calls one of its functions, and by its own processes.
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+
+#include "launcher.h"
+#include "settings.h"
+#include "shared.h"
+#include "wakeup.h"
+
+PG_MODULE_MAGIC;
+
+extern PGDLLEXPORT void _PG_init(void);
+
+void
+_PG_init(void)
+{
+	llmq_settings_define();
+	llmq_wakeup_install();
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+	llmq_shared_install_hooks();
+	/* Nobody may be called while pg_upgrade runs the server. */
+	if (!IsBinaryUpgrade)
+		llmq_launcher_register();
+}

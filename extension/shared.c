@@ -1,0 +1,406 @@
+/*
+ * shared.c
+ *		What the processes of llmq know of each other.
+ *
+ * One lock guards it all; it is held for a look at 64 slots at most, never while
+ * anything else is waited for.  Processes are named by pid and by number in
+ * the server's array of PGPROCs, never by pointer.  They leave in a
+ * before_shmem_exit callback, which also runs after FATAL; what survives a crash
+ * is nothing, since the postmaster then makes shared memory anew.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "compat.h"
+#include "shared.h"
+
+typedef struct SharedState
+{
+	LWLock lock;
+	int tranche;						/* set once */
+	bool preloaded;						/* set once */
+	LlmqProcess launcher;				/* lock */
+	TimestampTz announced_at;			/* lock */
+	LlmqSlot slots[LLMQ_MAX_DATABASES]; /* lock */
+} SharedState;
+
+static SharedState *state = NULL;
+static shmem_request_hook_type previous_request_hook = NULL;
+static shmem_startup_hook_type previous_startup_hook = NULL;
+
+/* The slot's count of orders when this process registered as its worker. */
+static uint32 orders_seen = 0;
+
+static void request_memory(void);
+static void start_up(void);
+static LlmqSlot *find_slot(Oid database);
+static LlmqSlot *make_slot(Oid database);
+static int count_workers(const LlmqSlot *slot);
+static void set_latch(const LlmqProcess *process);
+static void enter(LlmqProcess *process);
+static void leave_worker(int code, Datum index);
+static void leave_launcher(int code, Datum unused);
+
+/* -- memory ------------------------------------------------------------------ */
+
+void
+llmq_shared_install_hooks(void)
+{
+	previous_request_hook = shmem_request_hook;
+	shmem_request_hook = request_memory;
+	previous_startup_hook = shmem_startup_hook;
+	shmem_startup_hook = start_up;
+}
+
+static void
+request_memory(void)
+{
+	if (previous_request_hook)
+		previous_request_hook();
+	RequestAddinShmemSpace(MAXALIGN(sizeof(SharedState)));
+}
+
+static void
+start_up(void)
+{
+	if (previous_startup_hook)
+		previous_startup_hook();
+	state = NULL; /* a restart after a crash runs this again */
+	llmq_shared_attach();
+	state->preloaded = true;
+}
+
+void
+llmq_shared_attach(void)
+{
+	SharedState *found_state;
+	bool found;
+
+	if (state != NULL)
+		return;
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	found_state = ShmemInitStruct("llmq", sizeof(SharedState), &found);
+	if (!found)
+	{
+		memset(found_state, 0, sizeof(SharedState));
+		found_state->tranche = LWLockNewTrancheId();
+		LWLockInitialize(&found_state->lock, found_state->tranche);
+	}
+	LWLockRelease(AddinShmemInitLock);
+	LWLockRegisterTranche(found_state->tranche, "llmq");
+	state = found_state;
+}
+
+/* -- workers ----------------------------------------------------------------- */
+
+bool
+llmq_shared_register_worker(Oid database, int index)
+{
+	LlmqSlot *slot;
+	bool entered = false;
+
+	Assert(index >= 0 && index < LLMQ_MAX_WORKERS);
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = make_slot(database);
+	if (slot != NULL && slot->status != LLMQ_STATUS_STOPPED && slot->workers[index].pid == 0)
+	{
+		enter(&slot->workers[index]);
+		orders_seen = slot->orders;
+		entered = true;
+	}
+	LWLockRelease(&state->lock);
+	if (entered)
+		before_shmem_exit(leave_worker, Int32GetDatum(index));
+	return entered;
+}
+
+/* The launcher is woken: one that did not start this worker is not told otherwise. */
+static void
+leave_worker(int code, Datum index)
+{
+	int i;
+
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	for (i = 0; i < LLMQ_MAX_DATABASES; i++)
+	{
+		LlmqProcess *worker = &state->slots[i].workers[DatumGetInt32(index)];
+
+		if (worker->pid == MyProcPid)
+			worker->pid = 0;
+	}
+	set_latch(&state->launcher);
+	LWLockRelease(&state->lock);
+}
+
+void
+llmq_shared_report(Oid database, LlmqStatus status)
+{
+	LlmqSlot *slot;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = find_slot(database);
+	if (slot != NULL && slot->status != LLMQ_STATUS_STOPPED &&
+		(status != LLMQ_STATUS_ABSENT || slot->orders == orders_seen))
+	{
+		slot->status = status;
+		if (status == LLMQ_STATUS_WANTED)
+			slot->trouble = LLMQ_TROUBLE_NONE;
+		set_latch(&state->launcher);
+	}
+	LWLockRelease(&state->lock);
+}
+
+LlmqStatus
+llmq_shared_status(Oid database)
+{
+	LlmqSlot slot;
+
+	return llmq_shared_look(database, &slot) ? slot.status : LLMQ_STATUS_UNKNOWN;
+}
+
+int
+llmq_shared_count_workers(Oid database)
+{
+	LlmqSlot slot;
+
+	return llmq_shared_look(database, &slot) ? count_workers(&slot) : 0;
+}
+
+/* -- sessions ---------------------------------------------------------------- */
+
+void
+llmq_shared_wake(Oid database)
+{
+	LlmqSlot *slot;
+	int i;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_SHARED);
+	slot = find_slot(database);
+	for (i = 0; slot != NULL && i < LLMQ_MAX_WORKERS; i++)
+		set_latch(&slot->workers[i]);
+	LWLockRelease(&state->lock);
+}
+
+void
+llmq_shared_suggest(Oid database)
+{
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	if (find_slot(database) == NULL && make_slot(database) != NULL)
+		set_latch(&state->launcher);
+	LWLockRelease(&state->lock);
+}
+
+bool
+llmq_shared_order_start(Oid database)
+{
+	LlmqSlot *slot;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = make_slot(database);
+	if (slot != NULL)
+	{
+		slot->status = LLMQ_STATUS_WANTED;
+		slot->trouble = LLMQ_TROUBLE_NONE;
+		slot->orders++;
+	}
+	set_latch(&state->launcher);
+	LWLockRelease(&state->lock);
+	return slot != NULL;
+}
+
+/* Signals the workers itself: there may be no launcher. */
+void
+llmq_shared_order_stop(Oid database)
+{
+	LlmqSlot *slot;
+	int i;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = make_slot(database);
+	if (slot != NULL)
+		slot->status = LLMQ_STATUS_STOPPED;
+	for (i = 0; slot != NULL && i < LLMQ_MAX_WORKERS; i++)
+	{
+		if (slot->workers[i].pid != 0)
+			kill(slot->workers[i].pid, SIGTERM);
+	}
+	set_latch(&state->launcher);
+	LWLockRelease(&state->lock);
+}
+
+void
+llmq_shared_announce_launcher(void)
+{
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	state->announced_at = GetCurrentTimestamp();
+	LWLockRelease(&state->lock);
+}
+
+LlmqLauncherState
+llmq_shared_launcher(void)
+{
+	LlmqLauncherState launcher;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_SHARED);
+	launcher.running = state->launcher.pid != 0;
+	launcher.preloaded = state->preloaded;
+	launcher.announced_at = state->announced_at;
+	LWLockRelease(&state->lock);
+	return launcher;
+}
+
+bool
+llmq_shared_look(Oid database, LlmqSlot *slot)
+{
+	LlmqSlot *found;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_SHARED);
+	found = find_slot(database);
+	if (found != NULL)
+		*slot = *found;
+	LWLockRelease(&state->lock);
+	return found != NULL;
+}
+
+/* -- launcher ---------------------------------------------------------------- */
+
+bool
+llmq_shared_register_launcher(void)
+{
+	bool entered = false;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	if (state->launcher.pid == 0)
+	{
+		enter(&state->launcher);
+		entered = true;
+	}
+	LWLockRelease(&state->lock);
+	if (entered)
+		before_shmem_exit(leave_launcher, (Datum) 0);
+	return entered;
+}
+
+static void
+leave_launcher(int code, Datum unused)
+{
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	state->launcher.pid = 0;
+	LWLockRelease(&state->lock);
+}
+
+void
+llmq_shared_copy(LlmqSlot *slots)
+{
+	LWLockAcquire(&state->lock, LW_SHARED);
+	memcpy(slots, state->slots, sizeof(state->slots));
+	LWLockRelease(&state->lock);
+}
+
+bool
+llmq_shared_admit(Oid database)
+{
+	LlmqSlot *slot;
+
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = make_slot(database);
+	LWLockRelease(&state->lock);
+	return slot != NULL;
+}
+
+void
+llmq_shared_forget(const LlmqSlot *seen)
+{
+	LlmqSlot *slot;
+
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = find_slot(seen->database);
+	if (slot != NULL && slot->orders == seen->orders && count_workers(slot) == 0)
+		memset(slot, 0, sizeof(LlmqSlot));
+	LWLockRelease(&state->lock);
+}
+
+void
+llmq_shared_set_trouble(Oid database, LlmqTrouble trouble)
+{
+	LlmqSlot *slot;
+
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = find_slot(database);
+	if (slot != NULL)
+		slot->trouble = trouble;
+	LWLockRelease(&state->lock);
+}
+
+/* -- helpers; the caller holds the lock -------------------------------------------- */
+
+static LlmqSlot *
+find_slot(Oid database)
+{
+	int i;
+
+	for (i = 0; i < LLMQ_MAX_DATABASES; i++)
+	{
+		if (state->slots[i].database == database)
+			return &state->slots[i];
+	}
+	return NULL;
+}
+
+/* The database's slot, or a free one for it; NULL when all are taken. */
+static LlmqSlot *
+make_slot(Oid database)
+{
+	LlmqSlot *slot = find_slot(database);
+
+	if (slot == NULL)
+	{
+		slot = find_slot(InvalidOid);
+		if (slot != NULL)
+			slot->database = database;
+	}
+	return slot;
+}
+
+static int
+count_workers(const LlmqSlot *slot)
+{
+	int count = 0;
+	int i;
+
+	for (i = 0; i < LLMQ_MAX_WORKERS; i++)
+		count += slot->workers[i].pid != 0;
+	return count;
+}
+
+static void
+set_latch(const LlmqProcess *process)
+{
+	if (process->pid != 0)
+		SetLatch(&GetPGProcByNumber(process->procno)->procLatch);
+}
+
+static void
+enter(LlmqProcess *process)
+{
+	process->pid = MyProcPid;
+	process->procno = LLMQ_MY_PROCNO;
+}

@@ -1,0 +1,133 @@
+/*
+ * shared.h
+ *		What the processes of llmq know of each other: launcher, workers, and the
+ *		sessions that wake them.
+ *
+ * It is small, so that it also fits into the spare shared memory when llmq was
+ * not in shared_preload_libraries.  Everything in it is a hint that a crash may
+ * take: whether a database has the extension is found out again.
+ */
+#ifndef LLMQ_SHARED_H
+#define LLMQ_SHARED_H
+
+#include "datatype/timestamp.h"
+
+#define LLMQ_MAX_DATABASES 64
+#define LLMQ_MAX_WORKERS   8
+
+/* What the launcher is to do for a database. */
+typedef enum LlmqStatus
+{
+	LLMQ_STATUS_UNKNOWN, /* whether the extension is there: its first worker finds out */
+	LLMQ_STATUS_WANTED,	 /* has the extension: keep workers running */
+	LLMQ_STATUS_ABSENT,	 /* has no extension: forget it */
+	LLMQ_STATUS_STOPPED, /* by llmq.stop_worker(), until started or the server restarts */
+	LLMQ_STATUS_ASIDE	 /* workers left for a DROP, RENAME or copy of the database: bring them
+						  * back after it */
+} LlmqStatus;
+
+/* Why a database that should have workers has none. */
+typedef enum LlmqTrouble
+{
+	LLMQ_TROUBLE_NONE,
+	LLMQ_TROUBLE_DYING,		/* they keep ending soon after their start */
+	LLMQ_TROUBLE_NO_PROCESS /* max_worker_processes are in use */
+} LlmqTrouble;
+
+/* A running process, found through its place in the server's array of them. */
+typedef struct LlmqProcess
+{
+	int pid; /* 0: none */
+	int procno;
+} LlmqProcess;
+
+/* A database. */
+typedef struct LlmqSlot
+{
+	Oid database; /* InvalidOid: the slot is free */
+	LlmqStatus status;
+	LlmqTrouble trouble;
+	uint32 orders; /* calls of llmq.start_worker() so far */
+	LlmqProcess workers[LLMQ_MAX_WORKERS];
+} LlmqSlot;
+
+/* The launcher, as others see it. */
+typedef struct LlmqLauncherState
+{
+	bool running;
+	bool preloaded;			  /* comes with the server */
+	TimestampTz announced_at; /* last registered by a session; 0: never */
+} LlmqLauncherState;
+
+/* Installs the hooks that reserve the memory; from _PG_init when preloaded. */
+extern void llmq_shared_install_hooks(void);
+
+/*
+ * Finds the state, or makes it.  Every function below does that first, so a caller
+ * needs it only where nothing may be thrown later.  ERROR if memory is out.
+ */
+extern void llmq_shared_attach(void);
+
+/* -- for workers ------------------------------------------------------------- */
+
+/*
+ * Enters the calling process as worker `index` (from 0) of a database, until it
+ * exits; MyProc must exist.  False if the place is taken or the database's
+ * workers are stopped: the process must then end, with exit code 0.
+ */
+extern bool llmq_shared_register_worker(Oid database, int index);
+
+/*
+ * Says what a worker found: WANTED (the extension is there), ABSENT, or ASIDE
+ * before it leaves.  Changes nothing when the workers have been stopped, or when
+ * ABSENT is older news than a llmq.start_worker().
+ */
+extern void llmq_shared_report(Oid database, LlmqStatus status);
+
+/* LLMQ_STATUS_UNKNOWN also for a database that is not there. */
+extern LlmqStatus llmq_shared_status(Oid database);
+
+extern int llmq_shared_count_workers(Oid database);
+
+/* -- for sessions; after llmq_shared_attach() these throw nothing ------------------ */
+
+/* Sets the latches of a database's workers. */
+extern void llmq_shared_wake(Oid database);
+
+/* Enters a database whose workers nobody has asked for yet, and wakes the launcher. */
+extern void llmq_shared_suggest(Oid database);
+
+/*
+ * Asks for a database's workers: forgets that they were stopped or kept dying.
+ * False if the table of databases is full.
+ */
+extern bool llmq_shared_order_start(Oid database);
+
+/* Stops a database's workers until llmq_shared_order_start(). */
+extern void llmq_shared_order_stop(Oid database);
+
+/* Notes that a launcher has been registered and will be there soon. */
+extern void llmq_shared_announce_launcher(void);
+
+extern LlmqLauncherState llmq_shared_launcher(void);
+
+/* Copies a database's slot; false if it has none. */
+extern bool llmq_shared_look(Oid database, LlmqSlot *slot);
+
+/* -- for the launcher ------------------------------------------------------------- */
+
+/* Enters the calling process as the launcher; false if another one runs. */
+extern bool llmq_shared_register_launcher(void);
+
+/* Copies all LLMQ_MAX_DATABASES slots, free ones too. */
+extern void llmq_shared_copy(LlmqSlot *slots);
+
+/* Gives a database a slot in status UNKNOWN, if it has none; false if all are taken. */
+extern bool llmq_shared_admit(Oid database);
+
+/* Frees a database's slot, if it has no workers and nobody ordered some since `seen`. */
+extern void llmq_shared_forget(const LlmqSlot *seen);
+
+extern void llmq_shared_set_trouble(Oid database, LlmqTrouble trouble);
+
+#endif /* LLMQ_SHARED_H */

@@ -1,0 +1,167 @@
+/*
+ * wakeup.c
+ *		What a transaction has asked to happen when it commits.
+ *
+ * The callbacks are registered once in the life of a process and cost a
+ * comparison when nothing was asked for, however much was submitted before.
+ * Nothing in the commit callback may throw: the transaction has committed.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_extension.h"
+#include "commands/dbcommands.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+
+#include "launcher.h"
+#include "settings.h"
+#include "shared.h"
+#include "wakeup.h"
+
+typedef struct Pending
+{
+	SubTransactionId level; /* the subtransaction that must commit; Invalid: not asked for */
+	uint32 order;			/* the later of start and stop wins */
+} Pending;
+
+static Pending pending[LLMQ_REQUESTS];
+static uint32 last_order = 0;
+static bool suggest = false; /* the launcher does not know this database */
+static bool warned = false;
+static object_access_hook_type previous_access_hook = NULL;
+
+static void at_transaction_end(XactEvent event, void *unused);
+static void at_subtransaction_end(SubXactEvent event, SubTransactionId ended,
+								  SubTransactionId parent, void *unused);
+static void
+at_object_access(ObjectAccessType access, Oid class, Oid object, int column, void *argument);
+static bool anything_pending(void);
+static void carry_out(void);
+static void clear(void);
+
+void
+llmq_wakeup_install(void)
+{
+	RegisterXactCallback(at_transaction_end, NULL);
+	RegisterSubXactCallback(at_subtransaction_end, NULL);
+	previous_access_hook = object_access_hook;
+	object_access_hook = at_object_access;
+}
+
+void
+llmq_wakeup_request(LlmqRequest request)
+{
+	Pending *asked = &pending[request];
+	LlmqSlot slot;
+
+	llmq_shared_attach();
+	asked->order = ++last_order;
+	if (asked->level != InvalidSubTransactionId)
+		return;
+	asked->level = GetCurrentSubTransactionId();
+	/* A copy of a database, say: nobody has told the launcher. */
+	if (request == LLMQ_REQUEST_WAKE && !llmq_shared_look(MyDatabaseId, &slot))
+		suggest = llmq_settings_serves(get_database_name(MyDatabaseId));
+}
+
+bool
+llmq_wakeup_is_requested(LlmqRequest request)
+{
+	return pending[request].level != InvalidSubTransactionId;
+}
+
+bool
+llmq_wakeup_first_warning(void)
+{
+	bool first = !warned;
+
+	warned = true;
+	return first;
+}
+
+static void
+at_transaction_end(XactEvent event, void *unused)
+{
+	if (event == XACT_EVENT_COMMIT)
+	{
+		if (anything_pending())
+			carry_out();
+		clear();
+	}
+	else if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		clear();
+}
+
+static void
+carry_out(void)
+{
+	const Pending *start = &pending[LLMQ_REQUEST_START];
+	const Pending *stop = &pending[LLMQ_REQUEST_STOP];
+	bool started = start->level != InvalidSubTransactionId;
+	bool stopped = stop->level != InvalidSubTransactionId;
+
+	if (stopped && (!started || stop->order > start->order))
+		llmq_shared_order_stop(MyDatabaseId);
+	else if (started)
+	{
+		if (!llmq_shared_order_start(MyDatabaseId))
+			ereport(WARNING,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("llmq serves at most %d databases of a server", LLMQ_MAX_DATABASES),
+					 errhint("Name the databases to serve in llmq.databases.")));
+		llmq_launcher_ensure();
+	}
+	else if (suggest)
+		llmq_shared_suggest(MyDatabaseId);
+	if (pending[LLMQ_REQUEST_WAKE].level != InvalidSubTransactionId)
+		llmq_shared_wake(MyDatabaseId);
+}
+
+static void
+at_subtransaction_end(SubXactEvent event, SubTransactionId ended, SubTransactionId parent,
+					  void *unused)
+{
+	int i;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB && event != SUBXACT_EVENT_COMMIT_SUB)
+		return;
+	for (i = 0; i < LLMQ_REQUESTS; i++)
+	{
+		if (pending[i].level == ended)
+			pending[i].level = event == SUBXACT_EVENT_COMMIT_SUB ? parent : InvalidSubTransactionId;
+	}
+}
+
+/* DROP EXTENSION wakes the workers, which find nothing left to do and leave. */
+static void
+at_object_access(ObjectAccessType access, Oid class, Oid object, int column, void *argument)
+{
+	if (previous_access_hook)
+		previous_access_hook(access, class, object, column, argument);
+	if (access == OAT_DROP && class == ExtensionRelationId &&
+		object == get_extension_oid("llmq", true))
+		llmq_wakeup_request(LLMQ_REQUEST_WAKE);
+}
+
+static bool
+anything_pending(void)
+{
+	int i;
+
+	for (i = 0; i < LLMQ_REQUESTS; i++)
+	{
+		if (pending[i].level != InvalidSubTransactionId)
+			return true;
+	}
+	return false;
+}
+
+static void
+clear(void)
+{
+	memset(pending, 0, sizeof(pending));
+	suggest = false;
+	warned = false;
+}

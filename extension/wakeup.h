@@ -1,0 +1,32 @@
+/*
+ * wakeup.h
+ *		What a transaction has asked to happen when it commits.
+ *
+ * Requests of a transaction or subtransaction that rolls back are forgotten; those
+ * of one that is prepared as well (the workers' poll finds its jobs).
+ */
+#ifndef LLMQ_WAKEUP_H
+#define LLMQ_WAKEUP_H
+
+typedef enum LlmqRequest
+{
+	LLMQ_REQUEST_WAKE,	/* this database's workers look for work */
+	LLMQ_REQUEST_START, /* its workers are started */
+	LLMQ_REQUEST_STOP	/* its workers end */
+} LlmqRequest;
+
+#define LLMQ_REQUESTS (LLMQ_REQUEST_STOP + 1)
+
+/* Registers the callbacks; called once, from _PG_init. */
+extern void llmq_wakeup_install(void);
+
+/* Asks for something; everything that could fail does so here. */
+extern void llmq_wakeup_request(LlmqRequest request);
+
+/* Whether the present transaction has asked for it. */
+extern bool llmq_wakeup_is_requested(LlmqRequest request);
+
+/* True the first time in a transaction, then false until its end. */
+extern bool llmq_wakeup_first_warning(void);
+
+#endif /* LLMQ_WAKEUP_H */
