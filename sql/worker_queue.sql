@@ -5,14 +5,10 @@
 
 -- Looks for work, and writes nothing when there is none.
 --
--- The worker keeps the ids of ready jobs in memory.  `tip` is the highest seq it
--- has seen: everything new stands behind it, except what transactions that
--- commit late have put before it.  Those are found by a sweep from `base`: with
--- `sweep`, rows behind base and up to tip are returned too.  `base` may rise to
--- the tip of an earlier poll once every transaction that could have taken a
--- lower seq by then has ended: when `oldest_xid` is at or above the `next_xid`
--- which that poll reported.  (A transaction takes its xid before its seq: it
--- writes the job row first.)
+-- The worker keeps the ids of ready jobs in memory.  It asks for what stands
+-- behind `after`: the highest seq it has seen, or an earlier one, to find what
+-- transactions that committed late have left there (LlmqPosition in
+-- bgworker/engine_private.h says how far back it must go).
 --
 -- One row is the control row: seq and job_id NULL, and `control` an object with
 -- next_xid, oldest_xid and more (the limit cut the list).  With config_hash NULL
@@ -21,7 +17,7 @@
 -- deferred job is due, or null), state, config_hash, and config if its hash is
 -- another.  Rows with a job_id and a delivery are recalled leases.
 CREATE OR REPLACE FUNCTION llmq.worker_poll(
-    own bigint, base bigint, tip bigint, sweep boolean, max_rows int, config_hash text)
+    own bigint, after bigint, max_rows int, config_hash text)
 RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
     job_id uuid, delivery int)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -33,6 +29,7 @@ DECLARE
     found_rows bigint;
     promoted int := 0;
     facts jsonb := '{}';
+    oldest_xid bigint;
 BEGIN
     IF config_hash IS NOT NULL THEN
         IF EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
@@ -42,23 +39,26 @@ BEGIN
         facts := llmq.worker_facts(own, config_hash);
     END IF;
 
-    RETURN QUERY
-        SELECT r.seq, r.queue, r.tenant, r.priority::int, NULL::jsonb, NULL::uuid, NULL::int
-        FROM llmq.ready AS r
-        WHERE r.seq > CASE WHEN sweep THEN base ELSE tip END
-        ORDER BY r.seq LIMIT max_rows;
-    GET DIAGNOSTICS found_rows = ROW_COUNT;
-
     IF EXISTS (SELECT FROM llmq.recall AS c WHERE c.worker_id = own) THEN
         RETURN QUERY
             DELETE FROM llmq.recall AS c WHERE c.worker_id = own
             RETURNING NULL::bigint, NULL::text, NULL::text, NULL::int, NULL::jsonb, c.job_id, c.delivery;
     END IF;
 
+    -- Before the rows are read: the snapshot that reads them is no older than this.
+    oldest_xid := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+    RETURN QUERY
+        SELECT r.seq, r.queue, r.tenant, r.priority::int, NULL::jsonb, NULL::uuid, NULL::int
+        FROM llmq.ready AS r
+        WHERE r.seq > after
+        ORDER BY r.seq LIMIT max_rows;
+    GET DIAGNOSTICS found_rows = ROW_COUNT;
+
     RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::int,
         facts || jsonb_build_object(
             'next_xid', llmq.next_xid(),
-            'oldest_xid', pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+            'oldest_xid', oldest_xid,
             'more', found_rows >= max_rows OR promoted >= max_rows),
         NULL::uuid, NULL::int;
 END
@@ -107,20 +107,31 @@ END
 $$;
 
 -- Claims the ready jobs with these seqs, as far as nobody else has them: moves
--- them under leases of this worker and returns what the calls need.  Jobs too
--- old to be delivered die here.
+-- them under leases of this worker and returns what the calls need.  A row with
+-- a seq alone names a job that somebody has locked: it may be there again later.
+-- Jobs too old to be delivered die here.
 CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
-RETURNS TABLE (job_id uuid, delivery int, queue text, prompt text, system text,
-    messages jsonb, params jsonb, model text, policy jsonb)
+RETURNS TABLE (seq bigint, job_id uuid, delivery int, counted int, queue text, prompt text,
+    system text, messages jsonb, params jsonb, model text, policy jsonb, idempotency_keys jsonb)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
     standard constant llmq.queue := llmq.default_queue();
     picked llmq.placement[];
     expired llmq.placement[];
+    taken int;
+    keyed constant text[] := ARRAY(
+        SELECT name FROM llmq.endpoint WHERE enabled AND idempotency_header IS NOT NULL);
 BEGIN
+    IF NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own) THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('the session of worker %s has ended', own),
+            HINT = 'It was taken for lost; it must say hello again.';
+    END IF;
     UPDATE llmq.worker_session AS w
     SET heartbeat = clock_timestamp(), in_flight = greatest(w.in_flight, 1)
     WHERE w.id = own
@@ -133,8 +144,8 @@ BEGIN
         DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq RETURNING r.*
     )
     SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
-        g.deaths)::llmq.placement)
-    INTO picked FROM gone AS g;
+        g.deaths)::llmq.placement), count(*)
+    INTO picked, taken FROM gone AS g;
 
     SELECT array_agg(p) INTO expired
     FROM unnest(picked) AS p
@@ -158,9 +169,17 @@ BEGIN
             JOIN llmq.job AS j ON j.job_id = p.job_id
             LEFT JOIN llmq.queue AS q ON q.name = p.queue
         )
-        SELECT p.job_id, p.deliveries + 1, p.queue, j.prompt, j.system, j.messages,
-            j.params, j.model, llmq.worker_policy(j.policy)
+        SELECT NULL::bigint, p.job_id, p.deliveries + 1, p.counted, p.queue, j.prompt, j.system,
+            j.messages, j.params, j.model, llmq.worker_policy(j.policy),
+            llmq.idempotency_keys(p.job_id, keyed)
         FROM unnest(picked) AS p JOIN llmq.job AS j ON j.job_id = p.job_id;
+
+    IF taken < cardinality(seqs) THEN
+        RETURN QUERY
+            SELECT r.seq, NULL::uuid, NULL::int, NULL::int, NULL::text, NULL::text, NULL::text,
+                NULL::jsonb, NULL::jsonb, NULL::text, NULL::jsonb, NULL::jsonb
+            FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq;
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_claim IS
@@ -176,4 +195,12 @@ AS $$
         THEN to_jsonb(llmq.microseconds((value #>> '{}')::interval))
         ELSE value END)
     FROM jsonb_each(policy)
+$$;
+
+-- The keys that endpoints with an idempotency_header get for a job: the same in
+-- every attempt and delivery on one endpoint.  NULL where no endpoint wants one.
+CREATE OR REPLACE FUNCTION llmq.idempotency_keys(of_job uuid, endpoints text[]) RETURNS jsonb
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT jsonb_object_agg(name, llmq.uuid5(of_job, name)) FROM unnest(endpoints) AS name
 $$;

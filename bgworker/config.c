@@ -1,0 +1,237 @@
+/*
+ * config.c
+ *		The configuration as a worker holds it: queues, endpoints, policies.
+ *
+ * Everything lives in one arena.  The value comes from llmq.worker_config(),
+ * whose columns are checked by the tables; what is still wrong here is a bug or
+ * a newer SQL, and is refused as a whole.
+ */
+#include "config.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "arena.h"
+
+/* Some 100,000 endpoints. */
+#define CONFIG_MAX_BYTES ((size_t) 64 * 1024 * 1024)
+
+struct LlmqConfig
+{
+	LlmqArena *arena;
+	LlmqQueue *queues;
+	int queue_count;
+	LlmqEndpoint *endpoints;
+	int endpoint_count;
+};
+
+static bool read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint);
+static bool read_queue(LlmqConfig *config, const json_t *row, LlmqQueue *queue);
+static bool read_chain(LlmqConfig *config, const json_t *names, LlmqQueue *queue);
+static void read_policy(const json_t *row, LlmqPolicy *policy);
+
+static const char *
+get_string(LlmqConfig *config, const json_t *row, const char *key)
+{
+	return llmq_arena_strdup(config->arena, json_string_value(json_object_get(row, key)));
+}
+
+/* An integer; `otherwise` where it is null or absent. */
+static int64_t
+get_int(const json_t *row, const char *key, int64_t otherwise)
+{
+	const json_t *value = json_object_get(row, key);
+
+	return json_is_integer(value) ? json_integer_value(value) : otherwise;
+}
+
+static bool
+get_bool(const json_t *row, const char *key, bool otherwise)
+{
+	const json_t *value = json_object_get(row, key);
+
+	return json_is_boolean(value) ? json_is_true(value) : otherwise;
+}
+
+static bool
+read_all(LlmqConfig *config, const json_t *root)
+{
+	const json_t *endpoints = json_object_get(root, "endpoints");
+	const json_t *queues = json_object_get(root, "queues");
+	size_t endpoint_count = json_array_size(endpoints);
+	size_t queue_count = json_array_size(queues);
+
+	config->endpoints =
+		llmq_arena_alloc(config->arena, sizeof(*config->endpoints) * (endpoint_count + 1));
+	config->queues = llmq_arena_alloc(config->arena, sizeof(*config->queues) * (queue_count + 1));
+	if (llmq_arena_failed(config->arena))
+		return false;
+	for (size_t i = 0; i < endpoint_count; i++)
+	{
+		if (!read_endpoint(config, json_array_get(endpoints, i), &config->endpoints[i]))
+			return false;
+		config->endpoint_count++;
+	}
+	for (size_t i = 0; i < queue_count; i++)
+	{
+		if (!read_queue(config, json_array_get(queues, i), &config->queues[i]))
+			return false;
+		config->queue_count++;
+	}
+	return !llmq_arena_failed(config->arena);
+}
+
+LlmqConfig *
+llmq_config_parse(const char *json, char *error, size_t error_size)
+{
+	LlmqArena *arena = llmq_arena_create(CONFIG_MAX_BYTES);
+	LlmqConfig *config = arena == NULL ? NULL : llmq_arena_alloc(arena, sizeof(*config));
+	json_error_t parse_error;
+	json_t *root;
+
+	if (config == NULL)
+	{
+		llmq_arena_destroy(arena);
+		snprintf(error, error_size, "out of memory");
+		return NULL;
+	}
+	config->arena = arena;
+	root = json_loads(json, 0, &parse_error);
+	if (root == NULL || !read_all(config, root))
+	{
+		snprintf(error, error_size, "the configuration cannot be read: %s",
+				 root == NULL ? parse_error.text : "unexpected content");
+		llmq_config_destroy(config);
+		config = NULL;
+	}
+	json_decref(root);
+	return config;
+}
+
+void
+llmq_config_destroy(LlmqConfig *config)
+{
+	if (config != NULL)
+		llmq_arena_destroy(config->arena);
+}
+
+LlmqQueue *
+llmq_config_queue(const LlmqConfig *config, const char *name)
+{
+	for (int i = 0; config != NULL && i < config->queue_count; i++)
+	{
+		if (strcmp(config->queues[i].name, name) == 0)
+			return &config->queues[i];
+	}
+	return NULL;
+}
+
+LlmqEndpoint *
+llmq_config_endpoint(const LlmqConfig *config, const char *name)
+{
+	for (int i = 0; config != NULL && i < config->endpoint_count; i++)
+	{
+		if (strcmp(config->endpoints[i].name, name) == 0)
+			return &config->endpoints[i];
+	}
+	return NULL;
+}
+
+bool
+llmq_policy_merge(LlmqPolicy *policy, const char *json)
+{
+	json_t *root;
+
+	if (json == NULL)
+		return true;
+	root = json_loads(json, 0, NULL);
+	if (!json_is_object(root))
+	{
+		json_decref(root);
+		return false;
+	}
+	read_policy(root, policy);
+	json_decref(root);
+	return true;
+}
+
+static bool
+read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint)
+{
+	const char *api = json_string_value(json_object_get(row, "api"));
+	const json_t *headers = json_object_get(row, "headers");
+
+	if (api == NULL || !llmq_api_find(api, &endpoint->api))
+		return false;
+	endpoint->name = get_string(config, row, "name");
+	endpoint->url = get_string(config, row, "url");
+	endpoint->model = get_string(config, row, "model");
+	endpoint->credential = get_string(config, row, "credential");
+	endpoint->idempotency_header = get_string(config, row, "idempotency_header");
+	endpoint->stream = get_bool(row, "stream", false);
+	endpoint->max_in_flight = (int) get_int(row, "max_in_flight", 0);
+	endpoint->max_response_bytes = (size_t) get_int(row, "max_response_bytes", 8388608);
+	endpoint->connect_timeout_us = get_int(row, "connect_timeout", 0);
+	endpoint->first_byte_timeout_us = get_int(row, "first_byte_timeout", 0);
+	endpoint->idle_timeout_us = get_int(row, "idle_timeout", 0);
+	if (json_is_object(headers))
+	{
+		char *source = json_dumps(headers, JSON_COMPACT);
+
+		endpoint->headers = llmq_arena_strdup(config->arena, source);
+		free(source);
+	}
+	return endpoint->name != NULL && endpoint->url != NULL;
+}
+
+static bool
+read_queue(LlmqConfig *config, const json_t *row, LlmqQueue *queue)
+{
+	queue->name = get_string(config, row, "name");
+	queue->paused = get_bool(row, "paused", false);
+	queue->max_in_flight = (int) get_int(row, "max_in_flight", 0);
+	read_policy(row, &queue->policy);
+	return queue->name != NULL && read_chain(config, json_object_get(row, "endpoints"), queue);
+}
+
+/* Names that are not there, or not enabled, are passed over; null stands for all by name. */
+static bool
+read_chain(LlmqConfig *config, const json_t *names, LlmqQueue *queue)
+{
+	bool all = !json_is_array(names);
+	size_t count = all ? (size_t) config->endpoint_count : json_array_size(names);
+
+	queue->endpoints = llmq_arena_alloc(config->arena, sizeof(*queue->endpoints) * (count + 1));
+	if (queue->endpoints == NULL)
+		return false;
+	for (size_t i = 0; i < count; i++)
+	{
+		const char *name = all ? NULL : json_string_value(json_array_get(names, i));
+		LlmqEndpoint *endpoint = all			? &config->endpoints[i]
+								 : name == NULL ? NULL
+												: llmq_config_endpoint(config, name);
+
+		if (endpoint != NULL)
+			queue->endpoints[queue->endpoint_count++] = endpoint;
+	}
+	return true;
+}
+
+/* Reads what is there over what holds already. */
+static void
+read_policy(const json_t *row, LlmqPolicy *policy)
+{
+	policy->call_timeout_us = get_int(row, "call_timeout", policy->call_timeout_us);
+	policy->deadline_us = get_int(row, "deadline", policy->deadline_us);
+	policy->min_attempt_us = get_int(row, "min_attempt", policy->min_attempt_us);
+	policy->backoff_base_us = get_int(row, "backoff_base", policy->backoff_base_us);
+	policy->backoff_cap_us = get_int(row, "backoff_cap", policy->backoff_cap_us);
+	policy->redelivery_base_us = get_int(row, "redelivery_base", policy->redelivery_base_us);
+	policy->redelivery_cap_us = get_int(row, "redelivery_cap", policy->redelivery_cap_us);
+	policy->max_attempts = (int) get_int(row, "max_attempts", policy->max_attempts);
+	policy->accept_truncated = get_bool(row, "accept_truncated", policy->accept_truncated);
+	policy->require_json = get_bool(row, "require_json", policy->require_json);
+	if (policy->min_attempt_us > policy->call_timeout_us)
+		policy->min_attempt_us = policy->call_timeout_us;
+}

@@ -1,0 +1,81 @@
+/*
+ * config.h
+ *		The configuration as a worker holds it: queues, endpoints, policies.
+ *
+ * A cache of rows, read from the one JSON value that llmq.worker_config()
+ * makes, and replaced as a whole when that changes.  Spans are microseconds.
+ */
+#ifndef LLMQ_CONFIG_H
+#define LLMQ_CONFIG_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "outcome.h"
+
+/* What holds for one delivery: the queue's policy under the job's. */
+typedef struct LlmqPolicy
+{
+	int64_t call_timeout_us;
+	int64_t deadline_us;
+	int64_t min_attempt_us; /* never more than call_timeout_us */
+	int64_t backoff_base_us;
+	int64_t backoff_cap_us;
+	int64_t redelivery_base_us;
+	int64_t redelivery_cap_us;
+	int max_attempts;
+	bool accept_truncated;
+	bool require_json;
+} LlmqPolicy;
+
+typedef struct LlmqEndpoint
+{
+	const char *name;
+	LlmqApi api;
+	const char *url;
+	const char *model;				/* or NULL */
+	const char *credential;			/* name of the secret, or NULL */
+	const char *headers;			/* JSON object, or NULL */
+	const char *idempotency_header; /* or NULL */
+	bool stream;
+	int max_in_flight; /* 0: no limit */
+	size_t max_response_bytes;
+	int64_t connect_timeout_us;
+	int64_t first_byte_timeout_us; /* 0: none */
+	int64_t idle_timeout_us;	   /* 0: none */
+
+	/* Kept by the engine. */
+	int in_flight;			   /* calls of this worker */
+	int64_t secret_checked_us; /* 0: never */
+	bool secret_found;
+} LlmqEndpoint;
+
+typedef struct LlmqQueue
+{
+	const char *name;
+	bool paused;
+	int max_in_flight;		  /* 0: no limit */
+	LlmqEndpoint **endpoints; /* usable ones in order of preference */
+	int endpoint_count;
+	LlmqPolicy policy;
+	int in_flight; /* deliveries of this worker, kept by the engine */
+} LlmqQueue;
+
+typedef struct LlmqConfig LlmqConfig;
+
+/* Reads the value; NULL (with a sentence in error) when it is not what it should be. */
+extern LlmqConfig *llmq_config_parse(const char *json, char *error, size_t error_size);
+extern void llmq_config_destroy(LlmqConfig *config);
+
+/* By name; NULL if there is none, or config is NULL. */
+extern LlmqQueue *llmq_config_queue(const LlmqConfig *config, const char *name);
+extern LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *name);
+
+/*
+ * Lays a job's policy (JSON object, or NULL) over its queue's.  False when it
+ * cannot be read.
+ */
+extern bool llmq_policy_merge(LlmqPolicy *policy, const char *json);
+
+#endif /* LLMQ_CONFIG_H */

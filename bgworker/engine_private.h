@@ -1,0 +1,121 @@
+/*
+ * engine_private.h
+ *		What the engine's files share; nobody else includes it.
+ *
+ *		engine.c		create, dispatch, timeout, stop
+ *		engine_call.c	from a claimed job to a network call and back
+ *		engine_store.c	which store operation is next, and what came of it
+ *		engine_poll.c	looking for work and for changed configuration
+ */
+#ifndef LLMQ_ENGINE_PRIVATE_H
+#define LLMQ_ENGINE_PRIVATE_H
+
+#include "config.h"
+#include "engine.h"
+#include "heap.h"
+#include "job.h"
+#include "ready.h"
+#include "transfer.h"
+
+/* Ended deliveries that wait to be settled, oldest first. */
+typedef struct LlmqJobList
+{
+	LlmqJob *head;
+	LlmqJob *tail;
+	int count;
+} LlmqJobList;
+
+/*
+ * Where llmq.ready has been read to.  Transactions take a seq and commit later,
+ * in any order: at or below base nothing new can appear, between base and tip it
+ * can.  A sweep reads from base again; one that no transaction older than
+ * candidate_xid has outlived lets base rise to candidate, which was the tip when
+ * candidate_xid was the next transaction id.  (A transaction takes its id before
+ * its seqs: it writes the job row first.)
+ */
+typedef struct LlmqPosition
+{
+	int64_t base;
+	int64_t tip;
+	int64_t candidate;
+	int64_t candidate_xid; /* 0: no candidate */
+	bool sweeping;		   /* a sweep has begun and has not reached the end */
+	int64_t sweep_at;	   /* it has come to here */
+	int64_t sweep_xid;	   /* the oldest transaction that ran when it began */
+	int64_t sweep_began_us;
+	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
+} LlmqPosition;
+
+/* Long enough for any number in decimal. */
+#define LLMQ_NUMBER_LENGTH 24
+#define LLMQ_NEVER		   INT64_MAX
+
+struct LlmqEngine
+{
+	LlmqEngineOptions options;
+	LlmqEngineState state;
+	LlmqStore *store;
+	LlmqTransferPool *transfers;
+	LlmqRandom random;
+	LlmqTime now;
+
+	LlmqConfig *config;
+	char config_hash[40];
+	LlmqReady *ready;
+	LlmqJobTable jobs;
+	LlmqHeap waiting; /* jobs between attempts */
+	LlmqJobList ended;
+
+	char worker_id[24];
+	LlmqPosition position;
+	bool woken;				 /* a poll is wanted now */
+	bool more;				 /* the last poll did not see all */
+	int64_t full_poll_at_us; /* the next poll that looks at everything */
+	int64_t sweep_due_us;	 /* a sweep is wanted then; LLMQ_NEVER: none is */
+	int64_t last_full_poll_us;
+	int64_t last_heartbeat_us;
+	bool heartbeat_shows_work; /* the last one said in_flight > 0 */
+	int64_t hello_at_us;
+	int hello_failures;
+	int64_t store_at_us; /* after a failure: nothing before this */
+	int store_failures;
+	char last_store_error[LLMQ_STORE_ERROR_MAX]; /* logged once, not each second */
+
+	bool operating; /* an operation is under way */
+	LlmqOperation operation;
+	LlmqJobList settling; /* the batch under way */
+	int64_t *claiming;	  /* the seqs under way */
+	int claiming_count;
+	bool polling_sweep; /* the poll under way is part of a sweep */
+};
+
+/* engine_call.c */
+extern void llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job);
+extern void llmq_engine_start_due(LlmqEngine *engine);
+extern void llmq_engine_collect(LlmqEngine *engine);
+extern void llmq_engine_interrupt(LlmqEngine *engine, LlmqJob *job);
+extern int llmq_engine_allowance(void *engine, const char *queue);
+extern LlmqEndpoint *llmq_engine_choose(LlmqEngine *engine, LlmqQueue *queue);
+
+/* engine_poll.c */
+extern int64_t llmq_engine_poll_due(const LlmqEngine *engine);
+extern bool llmq_engine_poll_is_overdue(const LlmqEngine *engine);
+extern void llmq_engine_begin_poll(LlmqEngine *engine);
+extern void llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_look_again(LlmqEngine *engine, int64_t seq);
+
+/* engine_store.c */
+extern void
+llmq_engine_begin(LlmqEngine *engine, LlmqOperation operation, const char *const *params);
+extern void llmq_engine_start_again(LlmqEngine *engine);
+extern void llmq_engine_run_store(LlmqEngine *engine);
+extern int64_t llmq_engine_store_due(LlmqEngine *engine);
+
+/* engine.c */
+extern void llmq_engine_log(LlmqEngine *engine, LlmqLogLevel level, const char *format, ...)
+	__attribute__((format(printf, 3, 4)));
+extern void llmq_job_list_add(LlmqJobList *list, LlmqJob *job);
+extern void llmq_job_list_remove(LlmqJobList *list, LlmqJob *job);
+extern int llmq_engine_room(const LlmqEngine *engine);
+
+#endif /* LLMQ_ENGINE_PRIVATE_H */

@@ -1,0 +1,431 @@
+/*
+ * engine_store.c
+ *		Which store operation is next, and what came of it.
+ *
+ * One operation is under way at a time.  The order of urgency: hello before
+ * anything; then answers, which were paid for; then the heartbeat; then claims
+ * for free slots; then the look for more.
+ */
+#include "engine_private.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "settle.h"
+
+/* Operations in one dispatch, so that the network gets its turn. */
+#define OPERATIONS_PER_TURN 8
+
+/* One claim; more would hold the first calls up. */
+#define CLAIM_MAX_JOBS 100
+
+/* A worker with leases says so this often; llmq.lease_ttl() is three times that. */
+#define HEARTBEAT_US 5000000
+
+#define BACKOFF_FIRST_US 100000
+#define BACKOFF_MAX_US	 5000000
+
+/* A delivery whose settling keeps failing is cut down, and in the end given up as dead. */
+#define SETTLE_FAILURES_RAW	 2
+#define SETTLE_FAILURES_DEAD 5
+
+/* What llmq.worker_claim raises when this worker was taken for lost
+ * (object_not_in_prerequisite_state). */
+#define SESSION_HAS_ENDED "55000"
+
+static int64_t
+backoff(LlmqEngine *engine, int failures)
+{
+	return BACKOFF_FIRST_US / 2 +
+		   llmq_retry_backoff(&engine->random, BACKOFF_FIRST_US, BACKOFF_MAX_US, failures);
+}
+
+/* ---- What is due ------------------------------------------------------------------- */
+
+static bool
+has_claims(LlmqEngine *engine)
+{
+	return engine->state == LLMQ_ENGINE_RUNNING && llmq_engine_room(engine) > 0 &&
+		   llmq_ready_any(engine->ready, llmq_engine_allowance, engine);
+}
+
+/* The first ended job whose settling may be tried now; *when is lowered to the next one's time. */
+static LlmqJob *
+settleable(LlmqEngine *engine, int64_t *when)
+{
+	for (LlmqJob *job = engine->ended.head; job != NULL; job = job->next)
+	{
+		if (job->settle_at_us <= engine->now.mono_us)
+			return job;
+		if (*when > job->settle_at_us)
+			*when = job->settle_at_us;
+	}
+	return NULL;
+}
+
+static bool
+wants_heartbeat(const LlmqEngine *engine)
+{
+	return engine->state != LLMQ_ENGINE_STARTING &&
+		   (engine->jobs.count > 0 || engine->heartbeat_shows_work);
+}
+
+/* When run_store wants to be called. */
+int64_t
+llmq_engine_store_due(LlmqEngine *engine)
+{
+	int64_t due = LLMQ_NEVER;
+
+	if (engine->operating || engine->state == LLMQ_ENGINE_STOPPED)
+		return LLMQ_NEVER;
+	if (engine->state == LLMQ_ENGINE_STARTING)
+		return engine->hello_at_us;
+	if (engine->state == LLMQ_ENGINE_STOPPING)
+		return 0;
+	if (settleable(engine, &due) != NULL || has_claims(engine))
+		due = 0;
+	if (wants_heartbeat(engine) && engine->last_heartbeat_us + HEARTBEAT_US < due)
+		due = engine->last_heartbeat_us + HEARTBEAT_US;
+	if (llmq_engine_poll_due(engine) < due)
+		due = llmq_engine_poll_due(engine);
+	return due > engine->store_at_us ? due : engine->store_at_us;
+}
+
+/* ---- Begin ------------------------------------------------------------------------- */
+
+void
+llmq_engine_begin(LlmqEngine *engine, LlmqOperation operation, const char *const *params)
+{
+	engine->operating = true;
+	engine->operation = operation;
+	engine->store->begin(engine->store, operation, params);
+}
+
+static void
+begin_hello(LlmqEngine *engine)
+{
+	char protocol[LLMQ_NUMBER_LENGTH];
+
+	snprintf(protocol, sizeof(protocol), "%d", LLMQ_STORE_PROTOCOL);
+	llmq_engine_begin(engine, LLMQ_OP_HELLO,
+					  (const char *[]){protocol, engine->options.name, engine->options.kind,
+									   engine->options.pid, NULL});
+}
+
+static void
+begin_claim(LlmqEngine *engine)
+{
+	LlmqBuffer seqs;
+	int room = llmq_engine_room(engine);
+
+	engine->claiming_count = llmq_ready_take(engine->ready, engine->claiming,
+											 room < CLAIM_MAX_JOBS ? room : CLAIM_MAX_JOBS,
+											 llmq_engine_allowance, engine);
+	llmq_buffer_init(&seqs, CLAIM_MAX_JOBS * LLMQ_NUMBER_LENGTH);
+	for (int i = 0; i < engine->claiming_count; i++)
+		llmq_buffer_printf(&seqs, "%c%" PRId64, i == 0 ? '{' : ',', engine->claiming[i]);
+	llmq_buffer_append_char(&seqs, '}');
+	llmq_engine_begin(engine, LLMQ_OP_CLAIM,
+					  (const char *[]){engine->worker_id, llmq_buffer_string(&seqs)});
+	llmq_buffer_free(&seqs);
+}
+
+/* Moves jobs that may settle now into the batch, and writes them. */
+static void
+begin_settle(LlmqEngine *engine)
+{
+	LlmqBuffer entries;
+	LlmqJob *next;
+
+	llmq_buffer_init(&entries, LLMQ_SETTLE_MAX_BYTES);
+	for (LlmqJob *job = engine->ended.head; job != NULL; job = next)
+	{
+		next = job->next;
+		if (job->settle_at_us > engine->now.mono_us)
+			continue;
+		if (engine->settling.count > 0 &&
+			(job->solo || engine->settling.count >= LLMQ_SETTLE_BATCH_JOBS ||
+			 entries.len >= LLMQ_SETTLE_BATCH_BYTES))
+			break;
+		llmq_buffer_append_char(&entries, engine->settling.count == 0 ? '[' : ',');
+		llmq_settle_append(&entries, job);
+		llmq_job_list_remove(&engine->ended, job);
+		llmq_job_list_add(&engine->settling, job);
+		if (job->solo)
+			break;
+	}
+	llmq_buffer_append_char(&entries, ']');
+	llmq_engine_begin(
+		engine, LLMQ_OP_SETTLE,
+		(const char *[]){engine->worker_id, entries.failed ? "" : llmq_buffer_string(&entries)});
+	llmq_buffer_free(&entries);
+}
+
+static void
+begin_heartbeat(LlmqEngine *engine)
+{
+	char in_flight[LLMQ_NUMBER_LENGTH];
+
+	snprintf(in_flight, sizeof(in_flight), "%d", engine->jobs.count);
+	engine->last_heartbeat_us = engine->now.mono_us;
+	engine->heartbeat_shows_work = engine->jobs.count > 0;
+	llmq_engine_begin(engine, LLMQ_OP_HEARTBEAT, (const char *[]){engine->worker_id, in_flight});
+}
+
+/* Begins the most urgent operation; false when there is none. */
+static bool
+begin_next(LlmqEngine *engine)
+{
+	int64_t now = engine->now.mono_us;
+	int64_t when = LLMQ_NEVER;
+
+	if (llmq_engine_store_due(engine) > now)
+		return false;
+	if (engine->state == LLMQ_ENGINE_STARTING)
+		begin_hello(engine);
+	else if (settleable(engine, &when) != NULL)
+		begin_settle(engine);
+	else if (engine->state == LLMQ_ENGINE_STOPPING)
+		llmq_engine_begin(engine, LLMQ_OP_GOODBYE, (const char *[]){engine->worker_id});
+	else if (wants_heartbeat(engine) && now >= engine->last_heartbeat_us + HEARTBEAT_US)
+		begin_heartbeat(engine);
+	else if (has_claims(engine) && !llmq_engine_poll_is_overdue(engine))
+		begin_claim(engine);
+	else
+		llmq_engine_begin_poll(engine);
+	return true;
+}
+
+/* ---- Complete ---------------------------------------------------------------------- */
+
+static void
+forget_job(LlmqEngine *engine, LlmqJob *job)
+{
+	LlmqQueue *queue = llmq_config_queue(engine->config, job->queue);
+
+	if (queue != NULL && queue->in_flight > 0)
+		queue->in_flight--;
+	llmq_job_table_remove(&engine->jobs, job);
+	llmq_job_destroy(job);
+}
+
+/* The session is not known any more: the worker must say hello again. */
+void
+llmq_engine_start_again(LlmqEngine *engine)
+{
+	if (engine->state == LLMQ_ENGINE_STOPPING)
+		return;
+	engine->state = LLMQ_ENGINE_STARTING;
+	engine->hello_at_us = engine->now.mono_us;
+}
+
+static void
+complete_hello(LlmqEngine *engine, const LlmqRows *rows)
+{
+	const char *state = llmq_rows_cell(rows, 0, 1);
+	const char *reason = llmq_rows_cell(rows, 0, 2);
+
+	snprintf(engine->worker_id, sizeof(engine->worker_id), "%s", llmq_rows_cell(rows, 0, 0));
+	engine->state = strcmp(state, "running") == 0		? LLMQ_ENGINE_RUNNING
+					: strcmp(state, "quarantined") == 0 ? LLMQ_ENGINE_QUARANTINED
+														: LLMQ_ENGINE_OUTDATED;
+	if (reason != NULL)
+		llmq_engine_log(engine, LLMQ_LOG_WARNING, "this worker calls nobody: %s", reason);
+	engine->hello_failures = 0;
+	engine->woken = true;
+	engine->full_poll_at_us = 0;
+	engine->last_heartbeat_us = engine->now.mono_us;
+}
+
+static void
+take_job(LlmqEngine *engine, const LlmqRows *rows, int i)
+{
+	LlmqJobRow row = {.job_id = llmq_rows_cell(rows, i, 1),
+					  .delivery = llmq_rows_cell(rows, i, 2),
+					  .counted = llmq_rows_cell(rows, i, 3),
+					  .queue = llmq_rows_cell(rows, i, 4),
+					  .prompt = llmq_rows_cell(rows, i, 5),
+					  .system = llmq_rows_cell(rows, i, 6),
+					  .messages = llmq_rows_cell(rows, i, 7),
+					  .params = llmq_rows_cell(rows, i, 8),
+					  .model = llmq_rows_cell(rows, i, 9),
+					  .policy = llmq_rows_cell(rows, i, 10),
+					  .idempotency_keys = llmq_rows_cell(rows, i, 11)};
+	LlmqQueue *queue = llmq_config_queue(engine->config, row.queue);
+	LlmqJob *job =
+		queue == NULL ? NULL : llmq_job_create(&row, &queue->policy, engine->now.mono_us);
+
+	if (job == NULL)
+	{
+		/* Its lease stays until this worker's session ends; there is no memory to say more. */
+		llmq_engine_log(engine, LLMQ_LOG_WARNING,
+						"job %s was claimed and cannot be held: out of memory", row.job_id);
+		return;
+	}
+	queue->in_flight++;
+	llmq_job_table_add(&engine->jobs, job);
+	llmq_engine_start_job(engine, job);
+}
+
+static void
+complete_claim(LlmqEngine *engine, const LlmqRows *rows)
+{
+	engine->heartbeat_shows_work = true;
+	for (int i = 0; i < rows->row_count; i++)
+	{
+		if (llmq_rows_cell(rows, i, 0) != NULL)
+			llmq_engine_look_again(engine, strtoll(llmq_rows_cell(rows, i, 0), NULL, 10));
+		else
+			take_job(engine, rows, i);
+	}
+}
+
+static void
+complete_settle(LlmqEngine *engine, const LlmqRows *rows)
+{
+	for (int i = 0; i < rows->row_count; i++)
+	{
+		if (strcmp(llmq_rows_cell(rows, i, 1), "settled") != 0)
+			llmq_engine_log(engine, LLMQ_LOG_INFO, "job %s: this delivery came %s",
+							llmq_rows_cell(rows, i, 0), llmq_rows_cell(rows, i, 1));
+	}
+	while (engine->settling.head != NULL)
+	{
+		LlmqJob *job = engine->settling.head;
+
+		llmq_job_list_remove(&engine->settling, job);
+		forget_job(engine, job);
+	}
+}
+
+/* ---- Failure ----------------------------------------------------------------------- */
+
+/*
+ * The transaction was rolled back and the answers are still in hand.  A batch
+ * is taken apart; a row that keeps failing alone for a reason that does not pass
+ * is stored with less, and in the end goes dead, alone.
+ */
+static void
+fail_settle(LlmqEngine *engine, const LlmqRows *rows)
+{
+	bool alone = engine->settling.count == 1;
+	bool passes = llmq_store_error_passes(rows->sqlstate);
+
+	while (engine->settling.head != NULL)
+	{
+		LlmqJob *job = engine->settling.head;
+
+		llmq_job_list_remove(&engine->settling, job);
+		llmq_job_list_add(&engine->ended, job);
+		if (!passes)
+			job->solo = true;
+		if (!alone && !passes)
+			continue; /* at once, one by one */
+		job->settle_at_us = engine->now.mono_us + backoff(engine, job->settle_failures);
+		job->settle_failures++;
+		if (passes)
+			continue;
+		job->raw_response = job->settle_failures >= SETTLE_FAILURES_RAW;
+		if (job->settle_failures >= SETTLE_FAILURES_DEAD)
+		{
+			job->step = (LlmqStep){.kind = LLMQ_STEP_DIE, .error_class = LLMQ_ERROR_INTERNAL};
+			job->error =
+				llmq_arena_printf(job->arena, "the answer could not be stored: %s", rows->error);
+		}
+	}
+}
+
+static void
+fail_operation(LlmqEngine *engine, const LlmqRows *rows)
+{
+	if (strcmp(engine->last_store_error, rows->error) != 0)
+	{
+		snprintf(engine->last_store_error, sizeof(engine->last_store_error), "%s", rows->error);
+		llmq_engine_log(engine, LLMQ_LOG_WARNING, "%s failed and will be tried again: %s",
+						llmq_store_operation_name(engine->operation), rows->error);
+	}
+	engine->store_at_us = engine->now.mono_us + backoff(engine, engine->store_failures++);
+	if (strcmp(rows->sqlstate, SESSION_HAS_ENDED) == 0 && engine->operation == LLMQ_OP_CLAIM)
+		llmq_engine_start_again(engine);
+	switch (engine->operation)
+	{
+		case LLMQ_OP_HELLO:
+			engine->hello_at_us = engine->now.mono_us + backoff(engine, engine->hello_failures++);
+			break;
+		case LLMQ_OP_POLL:
+			engine->woken = true;
+			break;
+		case LLMQ_OP_CLAIM:
+			for (int i = 0; i < engine->claiming_count; i++)
+				llmq_engine_look_again(engine, engine->claiming[i]);
+			break;
+		case LLMQ_OP_SETTLE:
+			engine->store_at_us = 0; /* each job has its own wait */
+			fail_settle(engine, rows);
+			break;
+		case LLMQ_OP_HEARTBEAT:
+			break;
+		case LLMQ_OP_GOODBYE:
+			engine->state = LLMQ_ENGINE_STOPPED; /* a successor takes the leases */
+			break;
+	}
+	if (engine->state == LLMQ_ENGINE_STOPPING && engine->operation == LLMQ_OP_SETTLE &&
+		engine->store_failures > SETTLE_FAILURES_DEAD)
+		engine->state = LLMQ_ENGINE_STOPPED;
+}
+
+static void
+complete(LlmqEngine *engine, const LlmqRows *rows)
+{
+	engine->store_failures = 0;
+	engine->last_store_error[0] = '\0';
+	switch (engine->operation)
+	{
+		case LLMQ_OP_HELLO:
+			complete_hello(engine, rows);
+			break;
+		case LLMQ_OP_POLL:
+			llmq_engine_complete_poll(engine, rows);
+			break;
+		case LLMQ_OP_CLAIM:
+			complete_claim(engine, rows);
+			break;
+		case LLMQ_OP_SETTLE:
+			complete_settle(engine, rows);
+			break;
+		case LLMQ_OP_HEARTBEAT:
+			if (strcmp(llmq_rows_cell(rows, 0, 0), "t") != 0)
+				llmq_engine_start_again(engine);
+			break;
+		case LLMQ_OP_GOODBYE:
+			engine->state = LLMQ_ENGINE_STOPPED;
+			break;
+	}
+}
+
+/* Runs what is due, as far as the driver completes at once. */
+void
+llmq_engine_run_store(LlmqEngine *engine)
+{
+	LlmqRows rows;
+
+	for (int i = 0; i < OPERATIONS_PER_TURN; i++)
+	{
+		LlmqStoreStatus status;
+
+		if (!engine->operating && !begin_next(engine))
+			return;
+		status = engine->store->complete(engine->store, &rows);
+		if (status == LLMQ_STORE_PENDING)
+			return;
+		engine->operating = false;
+		engine->now = engine->options.clock();
+		if (status == LLMQ_STORE_OK)
+			complete(engine, &rows);
+		else
+			fail_operation(engine, &rows);
+	}
+}

@@ -1,0 +1,195 @@
+/*
+ * store_spi.c
+ *		The store's driver inside the server: every operation completes at once.
+ *
+ * Each operation is one transaction.  An ERROR in it becomes a status: the
+ * worker has an answer in hand that was paid for, and must not go down with a
+ * failed statement.  Nothing that was palloc'd outlives an operation but its
+ * rows, which live in a context of their own until the next one begins.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "pgstat.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "../extension/debug_point.h"
+#include "store_spi.h"
+
+typedef struct SpiStore
+{
+	LlmqStore port; /* first: a SpiStore is an LlmqStore */
+	SPIPlanPtr plans[LLMQ_OPERATIONS];
+	MemoryContext context; /* of the rows */
+	LlmqStoreStatus status;
+	LlmqRows rows;
+} SpiStore;
+
+static void spi_begin(LlmqStore *port, LlmqOperation operation, const char *const *params);
+static LlmqStoreStatus spi_complete(LlmqStore *port, LlmqRows *rows);
+static void run_in_transaction(SpiStore *store, LlmqOperation operation, const char *const *params);
+static void execute(SpiStore *store, LlmqOperation operation, const char *const *params);
+static void copy_rows(SpiStore *store);
+
+LlmqStore *
+llmq_store_spi_create(void)
+{
+	SpiStore *store = MemoryContextAllocZero(TopMemoryContext, sizeof(SpiStore));
+
+	store->port.begin = spi_begin;
+	store->port.complete = spi_complete;
+	store->context =
+		AllocSetContextCreate(TopMemoryContext, "llmq store rows", ALLOCSET_DEFAULT_SIZES);
+	return &store->port;
+}
+
+void
+llmq_store_spi_configure_session(void)
+{
+	static const char *const settings[][2] = {
+		{"search_path", "pg_catalog, pg_temp"},
+		{"lock_timeout", "500ms"}, /* a VACUUM FULL must not cost a lease */
+		{"statement_timeout", "0"},
+		{"default_transaction_isolation", "read committed"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_deferrable", "off"},
+		{"session_replication_role", "origin"},
+		{"row_security", "on"},
+		{"jit", "off"}, /* our statements are many and short */
+		{"DateStyle", "ISO"},
+		{"IntervalStyle", "postgres"},
+		{"bytea_output", "hex"},
+		{"extra_float_digits", "1"},
+	};
+
+	for (size_t i = 0; i < lengthof(settings); i++)
+		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+static void
+spi_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
+{
+	SpiStore *store = (SpiStore *) port;
+
+	MemoryContextReset(store->context);
+	memset(&store->rows, 0, sizeof(store->rows));
+	run_in_transaction(store, operation, params);
+}
+
+static LlmqStoreStatus
+spi_complete(LlmqStore *port, LlmqRows *rows)
+{
+	SpiStore *store = (SpiStore *) port;
+
+	*rows = store->rows;
+	return store->status;
+}
+
+/* The worker's only PG_TRY: an ERROR ends the transaction and becomes a status. */
+static void
+run_in_transaction(SpiStore *store, LlmqOperation operation, const char *const *params)
+{
+	MemoryContext caller = CurrentMemoryContext;
+
+	pgstat_report_activity(STATE_RUNNING, llmq_store_statement(operation));
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		if (llmq_store_may_commit_asynchronously(operation))
+			(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION,
+									 GUC_ACTION_LOCAL, true, 0, false);
+		PushActiveSnapshot(GetTransactionSnapshot());
+		execute(store, operation, params);
+		PopActiveSnapshot();
+		LLMQ_DEBUG_POINT(psprintf("%s-uncommitted", llmq_store_operation_name(operation)));
+		CommitTransactionCommand();
+		store->status = LLMQ_STORE_OK;
+	}
+	PG_CATCH();
+	{
+		ErrorData *error;
+
+		MemoryContextSwitchTo(store->context);
+		error = CopyErrorData();
+		FlushErrorState();
+		HOLD_INTERRUPTS();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+		store->status = LLMQ_STORE_FAILED;
+		strlcpy(store->rows.sqlstate, unpack_sql_state(error->sqlerrcode),
+				sizeof(store->rows.sqlstate));
+		strlcpy(store->rows.error, error->message, sizeof(store->rows.error));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	if (store->status == LLMQ_STORE_OK)
+		LLMQ_DEBUG_POINT(psprintf("%s-committed", llmq_store_operation_name(operation)));
+	pgstat_report_stat(false);
+}
+
+static SPIPlanPtr
+prepare(SpiStore *store, LlmqOperation operation)
+{
+	Oid types[LLMQ_OP_MAX_PARAMS];
+	SPIPlanPtr plan;
+
+	if (store->plans[operation] != NULL)
+		return store->plans[operation];
+	for (int i = 0; i < LLMQ_OP_MAX_PARAMS; i++)
+		types[i] = TEXTOID;
+	plan = SPI_prepare(llmq_store_statement(operation), llmq_store_param_count(operation), types);
+	if (plan == NULL || SPI_keepplan(plan) != 0)
+		elog(ERROR, "could not prepare llmq's %s", llmq_store_operation_name(operation));
+	store->plans[operation] = plan;
+	return plan;
+}
+
+static void
+execute(SpiStore *store, LlmqOperation operation, const char *const *params)
+{
+	Datum values[LLMQ_OP_MAX_PARAMS];
+	char nulls[LLMQ_OP_MAX_PARAMS + 1];
+	int rc;
+
+	SPI_connect();
+	for (int i = 0; i < llmq_store_param_count(operation); i++)
+	{
+		nulls[i] = params[i] == NULL ? 'n' : ' ';
+		values[i] = params[i] == NULL ? (Datum) 0 : CStringGetTextDatum(params[i]);
+	}
+	rc = SPI_execute_plan(prepare(store, operation), values, nulls, false, 0);
+	if (rc < 0)
+		elog(ERROR, "llmq's %s failed: %s", llmq_store_operation_name(operation),
+			 SPI_result_code_string(rc));
+	copy_rows(store);
+	SPI_finish();
+}
+
+static void
+copy_rows(SpiStore *store)
+{
+	LlmqRows *rows = &store->rows;
+	MemoryContext caller;
+
+	if (SPI_tuptable == NULL)
+		return;
+	rows->row_count = (int) SPI_processed;
+	rows->column_count = SPI_tuptable->tupdesc->natts;
+	caller = MemoryContextSwitchTo(store->context);
+	rows->cells =
+		palloc_extended(sizeof(char *) * (Size) (rows->row_count * rows->column_count + 1),
+						MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	for (int row = 0; row < rows->row_count; row++)
+	{
+		for (int column = 0; column < rows->column_count; column++)
+			rows->cells[row * rows->column_count + column] =
+				SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, column + 1);
+	}
+	MemoryContextSwitchTo(caller);
+}

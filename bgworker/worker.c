@@ -1,0 +1,304 @@
+/*
+ * worker.c
+ *		The engine's host inside the server: a background worker of one database.
+ *
+ * It waits on its latch, the engine's descriptor and the postmaster, and gives
+ * the engine its turns.  It leaves at once, with what it has in hand settled or
+ * given back, when it is told to stop, when the extension is dropped, and when
+ * somebody holds a lock on the database that keeps sessions out (DROP, RENAME,
+ * use as a template).  It never ends with an error: the launcher starts it
+ * again, or not, by what it reported in shared memory.
+ */
+#include "postgres.h"
+
+#include <sys/resource.h>
+#include <time.h>
+
+#include "access/xact.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/guc.h"
+#include "utils/timestamp.h"
+
+#include "../extension/compat.h"
+#include "../extension/database.h"
+#include "../extension/settings.h"
+#include "../extension/shared.h"
+#include "engine.h"
+#include "store_spi.h"
+#include "worker.h"
+
+/* How often a worker looks whether it has to leave. */
+#define TICK_US 250000
+
+/* Descriptors kept for the server's own files. */
+#define RESERVED_FILES 128
+
+/* Stopping waits for the store this long at most; leases that remain return to a successor. */
+#define STOP_LIMIT_US 2000000
+
+typedef struct Worker
+{
+	Oid database;
+	int index;
+	LlmqEngine *engine;
+	WaitEventSet *waits;
+	int64 tick_at_us;
+	int64 stop_at_us; /* 0: not stopping */
+} Worker;
+
+static void check_in(Worker *worker, Datum database);
+static void create_engine(Worker *worker);
+static void create_waits(Worker *worker);
+static void wait_for_something(Worker *worker);
+static void look_around(Worker *worker);
+static void report_activity(Worker *worker);
+
+void
+llmq_worker_main(Datum database)
+{
+	Worker worker = {0};
+
+	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	check_in(&worker, database);
+	create_engine(&worker);
+	create_waits(&worker);
+
+	while (llmq_engine_state(worker.engine) != LLMQ_ENGINE_STOPPED)
+	{
+		wait_for_something(&worker);
+		look_around(&worker);
+		llmq_engine_dispatch(worker.engine);
+		report_activity(&worker);
+	}
+	llmq_engine_destroy(worker.engine);
+	proc_exit(0);
+}
+
+/* ---- Start -------------------------------------------------------------------------- */
+
+static bool
+has_extension(void)
+{
+	bool found;
+
+	StartTransactionCommand();
+	found = OidIsValid(get_extension_oid("llmq", true));
+	CommitTransactionCommand();
+	return found;
+}
+
+/* Connects, and goes on only where there is work for this process. */
+static void
+check_in(Worker *worker, Datum database)
+{
+	worker->database = DatumGetObjectId(database);
+	memcpy(&worker->index, MyBgworkerEntry->bgw_extra, sizeof(worker->index));
+	BackgroundWorkerInitializeConnectionByOid(worker->database, InvalidOid, 0);
+	llmq_shared_attach();
+	if (!llmq_shared_register_worker(worker->database, worker->index))
+		proc_exit(0);
+	llmq_store_spi_configure_session();
+	if (!has_extension())
+	{
+		llmq_shared_report(worker->database, LLMQ_STATUS_ABSENT);
+		proc_exit(0);
+	}
+	llmq_shared_report(worker->database, LLMQ_STATUS_WANTED);
+}
+
+static LlmqTime
+read_clock(void)
+{
+	struct timespec mono;
+	struct timespec wall;
+
+	clock_gettime(CLOCK_MONOTONIC, &mono);
+	clock_gettime(CLOCK_REALTIME, &wall);
+	return (LlmqTime){(int64) mono.tv_sec * 1000000 + mono.tv_nsec / 1000,
+					  (int64) wall.tv_sec * 1000000 + wall.tv_nsec / 1000};
+}
+
+static void
+write_log(LlmqLogLevel level, const char *message)
+{
+	int elevel = level == LLMQ_LOG_WARNING ? WARNING : level == LLMQ_LOG_INFO ? LOG : DEBUG1;
+
+	ereport(elevel, (errmsg_internal("llmq: %s", message)));
+}
+
+/* Raises the soft limit of open files to the hard one; returns how many connections it allows. */
+static int
+count_connections(void)
+{
+	struct rlimit limit;
+	rlim_t files;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
+		return llmq_max_in_flight;
+	files = limit.rlim_max == RLIM_INFINITY ? (rlim_t) INT_MAX : limit.rlim_max;
+	if (limit.rlim_cur < limit.rlim_max)
+	{
+		limit.rlim_cur = limit.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &limit) != 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+			files = limit.rlim_cur;
+	}
+	if (files >= (rlim_t) llmq_max_in_flight + RESERVED_FILES)
+		return llmq_max_in_flight;
+	ereport(LOG,
+			(errmsg("llmq makes at most %d calls at once instead of %d",
+					Max((int) files - RESERVED_FILES, 1), llmq_max_in_flight),
+			 errdetail("The hard limit of open files is %d, of which %d are kept for the server.",
+					   (int) files, RESERVED_FILES),
+			 errhint("Raise the limit of the server (LimitNOFILE in systemd), or lower "
+					 "llmq.max_in_flight.")));
+	return Max((int) files - RESERVED_FILES, 1);
+}
+
+static LlmqEngineOptions
+read_options(const Worker *worker)
+{
+	static char name[64];
+	static char pid[16];
+	uint64 seed;
+
+	snprintf(name, sizeof(name), "server-%d", worker->index + 1);
+	snprintf(pid, sizeof(pid), "%d", MyProcPid);
+	if (!pg_strong_random(&seed, sizeof(seed)))
+		seed = (uint64) GetCurrentTimestamp() ^ ((uint64) MyProcPid << 32);
+	return (LlmqEngineOptions){.name = name,
+							   .kind = "server",
+							   .pid = pid,
+							   .max_in_flight = llmq_max_in_flight,
+							   .poll_interval_us = (int64) llmq_poll_interval * 1000,
+							   .secrets_directory = llmq_secrets_directory,
+							   .user_agent = "llmq/" LLMQ_VERSION,
+							   .seed = seed,
+							   .clock = read_clock,
+							   .log = write_log};
+}
+
+static void
+create_engine(Worker *worker)
+{
+	LlmqEngineOptions options = read_options(worker);
+	char error[256] = "out of memory";
+
+	options.max_connections = count_connections();
+	worker->engine = llmq_engine_create(&options, llmq_store_spi_create(), error, sizeof(error));
+	if (worker->engine == NULL)
+		ereport(FATAL, (errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+						errmsg("llmq's worker could not start: %s", error)));
+}
+
+static void
+create_waits(Worker *worker)
+{
+	worker->waits = llmq_compat_create_wait_event_set(3);
+	AddWaitEventToSet(worker->waits, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
+	AddWaitEventToSet(worker->waits, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, NULL, NULL);
+	AddWaitEventToSet(worker->waits, WL_SOCKET_READABLE, llmq_engine_fd(worker->engine), NULL,
+					  NULL);
+}
+
+/* ---- Turns -------------------------------------------------------------------------- */
+
+static void
+wait_for_something(Worker *worker)
+{
+	static uint32 wait_event = 0;
+	WaitEvent event;
+	int64 timeout = llmq_engine_timeout(worker->engine);
+	int64 until_tick = worker->tick_at_us - read_clock().mono_us;
+
+	timeout = Max(Min(timeout, until_tick), 0);
+	if (WaitEventSetWait(worker->waits, (long) ((timeout + 999) / 1000), &event, 1,
+						 llmq_compat_wait_event(&wait_event, "LlmqWorkerMain")) == 1 &&
+		(event.events & WL_LATCH_SET) != 0)
+	{
+		ResetLatch(MyLatch);
+		llmq_engine_wake(worker->engine);
+	}
+	CHECK_FOR_INTERRUPTS();
+}
+
+static void
+leave(Worker *worker, const char *why)
+{
+	if (worker->stop_at_us != 0)
+		return;
+	ereport(DEBUG1, (errmsg_internal("llmq's worker stops: %s", why)));
+	worker->stop_at_us = read_clock().mono_us + STOP_LIMIT_US;
+	llmq_engine_stop(worker->engine);
+}
+
+static void
+reload(Worker *worker)
+{
+	LlmqEngineOptions options;
+
+	ConfigReloadPending = false;
+	ProcessConfigFile(PGC_SIGHUP);
+	options = read_options(worker);
+	if (!llmq_engine_configure(worker->engine, &options))
+		ereport(WARNING, (errcode(ERRCODE_OUT_OF_MEMORY),
+						  errmsg("llmq's worker keeps its settings: out of memory")));
+}
+
+/* Nothing can be settled or given back any more: the tables are gone, or about to go. */
+static void
+vanish(Worker *worker, LlmqStatus status)
+{
+	llmq_shared_report(worker->database, status);
+	llmq_engine_destroy(worker->engine);
+	proc_exit(0);
+}
+
+/*
+ * Looks whether it is time to leave.  While no job is in hand this asks no
+ * catalog: an idle worker runs no transaction between its polls.
+ */
+static void
+look_around(Worker *worker)
+{
+	int64 now = read_clock().mono_us;
+
+	if (ShutdownRequestPending)
+		leave(worker, "it was told to");
+	if (ConfigReloadPending)
+		reload(worker);
+	if (worker->stop_at_us != 0 && now >= worker->stop_at_us)
+		vanish(worker, LLMQ_STATUS_WANTED);
+	if (now < worker->tick_at_us)
+		return;
+	worker->tick_at_us = now + TICK_US;
+	if (!llmq_enabled || llmq_shared_status(worker->database) == LLMQ_STATUS_STOPPED ||
+		worker->index >= llmq_workers)
+		leave(worker, "it is switched off");
+	if (worker->stop_at_us == 0 && llmq_database_is_contended(worker->database))
+	{
+		llmq_shared_report(worker->database, LLMQ_STATUS_ASIDE);
+		leave(worker, "somebody needs the database for himself");
+	}
+	if ((llmq_engine_jobs(worker->engine) > 0 || llmq_engine_store_failing(worker->engine)) &&
+		!has_extension())
+		vanish(worker, LLMQ_STATUS_ABSENT);
+}
+
+/* What pg_stat_activity shows. */
+static void
+report_activity(Worker *worker)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%d calls, %d jobs in hand", llmq_engine_calls(worker->engine),
+			 llmq_engine_jobs(worker->engine));
+	pgstat_report_activity(STATE_IDLE, text);
+}
