@@ -37,7 +37,9 @@ static void restore_signals(const sigset_t *saved);
 static bool start_libcurl(void);
 static int on_watch(CURL *easy, curl_socket_t fd, int what, void *user, void *known);
 static int on_timer(CURLM *multi, long timeout_ms, void *user);
+static bool enter_flight(LlmqTransfer *transfer);
 static void leave_flight(LlmqTransfer *transfer);
+static void admit_parked(LlmqTransfer *transfer);
 static void serve_sockets(LlmqTransferPool *pool);
 static void serve_curl_timer(LlmqTransferPool *pool);
 static void take_finished(LlmqTransferPool *pool);
@@ -181,7 +183,7 @@ llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request, Llmq
 		transfer->owner = owner;
 		transfer->reply = reply;
 		llmq_slot_begin(transfer, clocks, now_us);
-		started = curl_multi_add_handle(pool->multi, transfer->easy) == CURLM_OK;
+		started = enter_flight(transfer);
 		if (!started)
 			snprintf(error, error_size, "libcurl refused the transfer");
 	}
@@ -231,6 +233,7 @@ llmq_transfer_pool_dispatch(LlmqTransferPool *pool, int64_t now_us)
 	take_finished(pool);
 	end_stopping(pool);
 	end_overdue(pool);
+	llmq_resolve_admit(pool, admit_parked);
 	restore_signals(&saved);
 }
 
@@ -356,13 +359,32 @@ on_timer(CURLM *multi, long timeout_ms, void *user)
 	return 0;
 }
 
-/* -- A transfer's way out -------------------------------------------------------------- */
+/* -- A transfer's way in and out -------------------------------------------------------------- */
+
+/* Gives the transfer to libcurl, or parks it. */
+static bool
+enter_flight(LlmqTransfer *transfer)
+{
+	if (!llmq_resolve_begin(transfer))
+	{
+		llmq_resolve_park(transfer);
+		return true;
+	}
+	if (curl_multi_add_handle(transfer->pool->multi, transfer->easy) == CURLM_OK)
+		return true;
+	llmq_resolve_end(transfer, false);
+	return false;
+}
 
 /* Takes the transfer from libcurl, which closes a connection that is not at rest. */
 static void
 leave_flight(LlmqTransfer *transfer)
 {
-	curl_multi_remove_handle(transfer->pool->multi, transfer->easy);
+	if (transfer->parked)
+		llmq_resolve_unpark(transfer);
+	else
+		curl_multi_remove_handle(transfer->pool->multi, transfer->easy);
+	llmq_resolve_end(transfer, false);
 	llmq_clock_remove(transfer);
 	transfer->pool->live--;
 }
@@ -381,6 +403,15 @@ end_flight(LlmqTransfer *transfer)
 	else
 		pool->ended_first = transfer;
 	pool->ended_last = transfer;
+}
+
+static void
+admit_parked(LlmqTransfer *transfer)
+{
+	if (curl_multi_add_handle(transfer->pool->multi, transfer->easy) == CURLM_OK)
+		return;
+	llmq_end_by_curl(transfer, (int) CURLE_OUT_OF_MEMORY);
+	end_flight(transfer);
 }
 
 static void

@@ -75,6 +75,7 @@ on_request(void *user, char *peer, char *local, int peer_port, int local_port)
 	}
 	curl_easy_getinfo(transfer->easy, CURLINFO_REQUEST_SIZE, &transfer->request_base);
 	curl_easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &transfer->errno_before);
+	llmq_resolve_end(transfer, true);
 	transfer->connected = true;
 	transfer->uploading = false;
 	transfer->phase = LLMQ_PHASE_WAITING;
@@ -99,6 +100,7 @@ on_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 		transfer->resend_stopped = true;
 		return CURL_SOCKET_BAD;
 	}
+	llmq_resolve_end(transfer, true);
 	if (transfer->phase == LLMQ_PHASE_WAITING)
 	{
 		transfer->phase = LLMQ_PHASE_CONNECTING;

@@ -4,6 +4,7 @@
  *
  *		transfer.c		 pool, start, abort, dispatch
  *		transfer_slot.c	 handles, and the way of a request into one
+ *		transfer_resolve.c who may look up a host
  *		transfer_feed.c	 what libcurl's callbacks record
  *		transfer_end.c	 how a transfer ended, told from what libcurl says
  *		transfer_clock.c the clocks, without libcurl
@@ -39,6 +40,15 @@ typedef enum LlmqClockName
 	LLMQ_CLOCK_IDLE
 } LlmqClockName;
 
+/* Hosts known to resolve, or being looked up, by hash. */
+#define LLMQ_RESOLVE_MARKS 1024
+
+typedef struct LlmqResolveMark
+{
+	int64_t known_until_us;
+	int lookups; /* transfers that are looking up */
+} LlmqResolveMark;
+
 /* A slot of the pool: it lives as long as the pool, and so does its handle. */
 struct LlmqTransfer
 {
@@ -47,6 +57,7 @@ struct LlmqTransfer
 	int index;				  /* in pool->slots */
 	void *easy;				  /* libcurl's handle; NULL: to be made */
 	char *url;				  /* what the handle was told last */
+	int mark;				  /* of its host, in pool->marks */
 	struct curl_slist *lines; /* header lines; they point into the request */
 	int line_capacity;
 	char error_text[LLMQ_CURL_ERROR_SIZE]; /* libcurl's words; may name hosts, no more */
@@ -63,6 +74,8 @@ struct LlmqTransfer
 	int heap_index;		  /* -1: not in the heap */
 
 	/* What was seen. */
+	bool parked;		 /* waits for others to look up its host; not in the multi */
+	bool resolving;		 /* counted in its mark */
 	bool connected;		 /* libcurl was about to write the request */
 	bool uploading;		 /* part of the request waits for room in the socket */
 	bool upload_waited;	 /* it did so once: bytes may be out that libcurl does not count */
@@ -81,7 +94,7 @@ struct LlmqTransfer
 	size_t header_bytes; /* over all answers of this call, interim ones too */
 
 	LlmqTransferResult result;
-	LlmqTransfer *next; /* in free, or ended */
+	LlmqTransfer *next; /* in free, parked, or ended */
 	LlmqTransfer *next_stopping;
 };
 
@@ -99,6 +112,10 @@ struct LlmqTransferPool
 	LlmqTransfer *ended_first;
 	LlmqTransfer *ended_last;
 	LlmqTransfer *stopping;
+	LlmqTransfer *parked_first;
+	LlmqTransfer *parked_last;
+	bool parking_changed; /* somebody parked may go on */
+	LlmqResolveMark marks[LLMQ_RESOLVE_MARKS];
 	int64_t now_us;		 /* of the call being served */
 	int64_t curl_due_us; /* libcurl's own timer, -1: none */
 	char *user_agent;
@@ -125,6 +142,17 @@ extern LlmqTransfer *
 llmq_clock_overdue(LlmqTransferPool *pool, int64_t now_us, LlmqClockName *which);
 /* When to look again; -1: never. */
 extern int64_t llmq_clock_next(const LlmqTransferPool *pool);
+
+/* transfer_resolve.c */
+extern int llmq_resolve_mark_of(const char *url);
+/* Counts a transfer in among those that look up its host; false: it has to be parked. */
+extern bool llmq_resolve_begin(LlmqTransfer *transfer);
+/* It has an address (found), or has ended; may be called again. */
+extern void llmq_resolve_end(LlmqTransfer *transfer, bool found);
+extern void llmq_resolve_park(LlmqTransfer *transfer);
+extern void llmq_resolve_unpark(LlmqTransfer *transfer);
+/* Gives back those that may go on now, counted in. */
+extern void llmq_resolve_admit(LlmqTransferPool *pool, void (*admit)(LlmqTransfer *transfer));
 
 /* transfer_feed.c: sets the callbacks of a new handle; false when libcurl refuses. */
 extern bool llmq_feed_attach(LlmqTransfer *transfer);

@@ -179,6 +179,7 @@ set_url(LlmqTransfer *transfer, const char *url, char *error, size_t error_size)
 		transfer->url = NULL;
 		return false;
 	}
+	transfer->mark = llmq_resolve_mark_of(url);
 	return true;
 }
 
@@ -239,6 +240,8 @@ llmq_slot_begin(LlmqTransfer *transfer, const LlmqClocks *clocks, int64_t now_us
 	transfer->started_us = now_us;
 	transfer->phase_us = now_us;
 	transfer->last_byte_us = now_us;
+	transfer->parked = false;
+	transfer->resolving = false;
 	transfer->connected = false;
 	transfer->uploading = false;
 	transfer->upload_waited = false;
