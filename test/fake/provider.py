@@ -166,13 +166,19 @@ class Connection(asyncio.Protocol):
     def __init__(self, provider):
         self.provider = provider
         self.number = next(provider.connections)
-        self.transport = self.task = self.open_seq = self.status = None
+        self.transport = self.task = self.open_seq = self.status = self.flushed = None
         self.input = bytearray()
         self.head = None
         self.sent = 0
 
     def connection_made(self, transport):
         self.transport = transport
+        transport.set_write_buffer_limits(high=0)
+
+    def resume_writing(self):
+        if self.flushed:
+            self.flushed.set_result(None)
+            self.flushed = None
 
     def data_received(self, data):
         self.input += data
@@ -188,6 +194,7 @@ class Connection(asyncio.Protocol):
     def gone(self):
         """Notes that the client left before its answer was finished, and stops answering."""
         self.finish("client_closed")
+        self.flushed = None
         if self.task:
             self.task.cancel()
             self.task = None
@@ -283,8 +290,14 @@ class Connection(asyncio.Protocol):
             self.transport.write(data)
 
     async def drained(self):
-        while self.transport.get_write_buffer_size():
-            await asyncio.sleep(0.002)
+        """Waits until all that was written is with the kernel.
+
+        The log knows of an answer's end before any request that its reader sends afterwards is
+        read; so GET /_control/state makes the log complete up to what a client has seen.
+        """
+        if self.transport.get_write_buffer_size():
+            self.flushed = asyncio.get_running_loop().create_future()
+            await self.flushed
 
     async def answer(self, plan, keep):
         if plan.hold:

@@ -69,10 +69,12 @@ sub control
 	return JSON::PP->new->utf8->decode($reply->{content});
 }
 
-# Returns the lines of the log so far, in order, as hashes.
+# Returns the lines of the log so far, in order, as hashes.  Whatever a client has seen is among
+# them: that is what asking for the state ensures.
 sub lines
 {
 	my ($self) = @_;
+	$self->state if $self->{process}->is_running;
 	open(my $file, '<', "$self->{dir}/log") or die "$self->{dir}/log: $!\n";
 	seek $file, $self->{offset}, 0;
 	while (my $line = <$file>)
