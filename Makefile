@@ -10,18 +10,47 @@ PGFILEDESC = "llmq - durable LLM jobs in PostgreSQL"
 ENGINE_OBJS = \
 	bgworker/arena.o \
 	bgworker/buffer.o \
+	bgworker/config.o \
+	bgworker/delivery.o \
+	bgworker/engine.o \
+	bgworker/engine_call.o \
+	bgworker/engine_poll.o \
+	bgworker/engine_store.o \
+	bgworker/heap.o \
+	bgworker/job.o \
 	bgworker/json_check.o \
 	bgworker/json_slice.o \
+	bgworker/json_text.o \
 	bgworker/json_write.o \
 	bgworker/outcome.o \
 	bgworker/provider.o \
+	bgworker/provider_anthropic.o \
+	bgworker/provider_anthropic_params.o \
+	bgworker/provider_embeddings.o \
 	bgworker/provider_http.o \
+	bgworker/provider_message.o \
 	bgworker/provider_openai_chat.o \
+	bgworker/provider_param.o \
+	bgworker/provider_part.o \
 	bgworker/ready.o \
-	bgworker/retry.o
+	bgworker/retry.o \
+	bgworker/secret.o \
+	bgworker/settle.o \
+	bgworker/sse.o \
+	bgworker/store.o \
+	bgworker/text.o \
+	bgworker/transfer.o \
+	bgworker/transfer_clock.o \
+	bgworker/transfer_end.o \
+	bgworker/transfer_feed.o \
+	bgworker/transfer_poll.o \
+	bgworker/transfer_resolve.o \
+	bgworker/transfer_slot.o
 
 # Inside the server.
 SERVER_OBJS = \
+	bgworker/store_spi.o \
+	bgworker/worker.o \
 	extension/control.o \
 	extension/database.o \
 	extension/debug_point.o \
@@ -39,16 +68,19 @@ SERVER_OBJS = \
 OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 
 # State is created once; code is idempotent and replayed by every upgrade.
-SQL_STATE   = sql/header.sql
-SQL_CODE    =
+SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
+	worker_tables.sql dump.sql)
+SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql status.sql submit_checks.sql \
+	submit_code.sql worker_session.sql worker_queue.sql worker_settle.sql control.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 
 CURL_CONFIG ?= curl-config
-CURL_LIBS   := $(shell $(CURL_CONFIG) --libs)
+CURL_CFLAGS := $(shell $(CURL_CONFIG) --cflags 2>/dev/null)
+CURL_LIBS   := $(shell $(CURL_CONFIG) --libs 2>/dev/null)
 ENGINE_LIBS  = $(CURL_LIBS) -ljansson
 
-PG_CPPFLAGS = $(shell $(CURL_CONFIG) --cflags) -DLLMQ_VERSION='"$(EXTVERSION)"'
+PG_CPPFLAGS = $(CURL_CFLAGS) -DLLMQ_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS   = -MMD -MP -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 SHLIB_LINK  = $(ENGINE_LIBS)
 
@@ -59,8 +91,17 @@ EXTRA_CLEAN = $(DEPS) build
 override with_llvm = no
 
 PG_CONFIG ?= pg_config
-PGXS := $(shell $(PG_CONFIG) --pgxs)
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+
+# On a bare machine only the targets that install what they need can run.
+ifeq ($(wildcard $(PGXS)),)
+all install uninstall installcheck unit clean check-layers:
+	@echo "$@ needs PostgreSQL's server headers: set PG_CONFIG, or run 'make setup' on Debian" >&2; exit 1
+.DEFAULT_GOAL := all
+else
 include $(PGXS)
+endif
+srcdir ?= .
 
 # PGXS finds sources through VPATH but makes no object directories, and make
 # would take the source directories for them.
@@ -75,7 +116,7 @@ $(OBJS): $(srcdir)/$(EXTENSION).control
 
 # -- SQL ------------------------------------------------------------------------
 
-$(INSTALL_SQL): $(SQL_STATE) $(SQL_CODE)
+$(INSTALL_SQL): $(SQL_STATE) $(SQL_CODE) sql/start.sql
 	cat $^ > $@
 
 # -- Unit tests: plain programs, under the sanitizers ----------------------------
@@ -98,4 +139,41 @@ $(UNIT_BUILD)/%_test: $(srcdir)/test/unit/%_test.c $(UNIT_OBJS)
 unit: $(UNIT_PROGRAMS)
 	$(PROVE) --exec '' $(UNIT_PROGRAMS)
 
-.PHONY: unit
+# -- Tests against a server where llmq is installed: PGHOST and the like say which --------
+
+PG_PROVE ?= pg_prove
+
+installcheck: pgtap
+
+pgtap:
+	$(bindir)/createdb llmq_installcheck
+	$(bindir)/psql -qX -d llmq_installcheck -c 'CREATE EXTENSION llmq' -c 'CREATE EXTENSION pgtap'
+	$(PG_PROVE) --psql-bin $(bindir)/psql -d llmq_installcheck --ext .sql --recurse \
+		$(srcdir)/test/pgtap; status=$$?; $(bindir)/dropdb llmq_installcheck; exit $$status
+
+# -- Everything on a throwaway server; installs packages on Debian if some are missing -----
+
+setup:
+	$(srcdir)/test/setup-debian
+
+test:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(TESTS)
+
+demo:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
+
+# -- The house ---------------------------------------------------------------------------
+
+CLANG_FORMAT ?= clang-format
+C_FILES = $(wildcard $(foreach d, extension bgworker test/unit, $(srcdir)/$(d)/*.[ch]))
+
+format:
+	$(CLANG_FORMAT) -i $(C_FILES)
+
+format-check:
+	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+
+check-layers: all
+	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
+
+.PHONY: unit pgtap setup test demo format format-check check-layers

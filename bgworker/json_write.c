@@ -87,18 +87,24 @@ llmq_write_member_text(LlmqBuffer *out, const char *name, const char *text)
 }
 
 void
+llmq_write_pair(LlmqBuffer *out, LlmqSlice key, LlmqSlice value)
+{
+	llmq_write_slice(out, key);
+	llmq_buffer_append_char(out, ':');
+	llmq_write_slice(out, value);
+}
+
+void
 llmq_write_members(LlmqBuffer *out, LlmqSlice object)
 {
 	LlmqSliceWalk walk = llmq_slice_walk(object);
 	LlmqSlice key;
 	LlmqSlice value;
 
+	if (llmq_slice_kind(object) != '{')
+		return;
 	while (llmq_slice_next_member(&walk, &key, &value))
-	{
-		llmq_write_slice(out, key);
-		llmq_buffer_append_char(out, ':');
-		llmq_write_slice(out, value);
-	}
+		llmq_write_pair(out, key, value);
 }
 
 void

@@ -37,6 +37,9 @@ extern void llmq_write_slice(LlmqBuffer *out, LlmqSlice value);
 extern void llmq_write_member(LlmqBuffer *out, const char *name, LlmqSlice value);
 extern void llmq_write_member_text(LlmqBuffer *out, const char *name, const char *text);
 
+/* Writes a member as it stands in the source. */
+extern void llmq_write_pair(LlmqBuffer *out, LlmqSlice key, LlmqSlice value);
+
 /* Writes the members of an object into the object that is open. */
 extern void llmq_write_members(LlmqBuffer *out, LlmqSlice object);
 

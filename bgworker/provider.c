@@ -70,57 +70,6 @@ llmq_draft_fail(LlmqDraft *draft, const char *format, ...)
 	return false;
 }
 
-LlmqSlice
-llmq_param_take(LlmqDraft *draft, const char *name)
-{
-	LlmqSlice found = {NULL, 0};
-
-	for (size_t i = 0; i < draft->param_count; i++)
-	{
-		LlmqParam *param = &draft->params[i];
-
-		if (!llmq_slice_equals(param->key, name))
-			continue;
-		param->taken = true;
-		if (llmq_slice_given(param->value))
-			found = param->value;
-	}
-	return found;
-}
-
-LlmqSlice
-llmq_param_take_either(LlmqDraft *draft, const char *own, const char *openai)
-{
-	LlmqSlice ours = llmq_param_take(draft, own);
-	LlmqSlice theirs = llmq_param_take(draft, openai);
-
-	return ours.at != NULL ? ours : theirs;
-}
-
-bool
-llmq_param_take_object(LlmqDraft *draft, const char *name, LlmqSlice *object)
-{
-	*object = llmq_param_take(draft, name);
-	if (object->at == NULL || llmq_slice_kind(*object) == '{')
-		return true;
-	return llmq_draft_fail(draft, "params.%s must be a JSON object.", name);
-}
-
-void
-llmq_param_write_rest(LlmqDraft *draft)
-{
-	for (size_t i = 0; i < draft->param_count; i++)
-	{
-		const LlmqParam *param = &draft->params[i];
-
-		if (param->taken)
-			continue;
-		llmq_write_slice(&draft->body, param->key);
-		llmq_buffer_append_char(&draft->body, ':');
-		llmq_write_slice(&draft->body, param->value);
-	}
-}
-
 static const char *
 empty_to_null(const char *text)
 {
@@ -134,12 +83,14 @@ find_dialect(LlmqApi api)
 	{
 		case LLMQ_API_OPENAI_CHAT:
 			return &llmq_dialect_openai_chat;
-		case LLMQ_API_OPENAI_RESPONSES:
 		case LLMQ_API_ANTHROPIC_MESSAGES:
+			return &llmq_dialect_anthropic;
+		case LLMQ_API_OPENAI_RESPONSES:
 		case LLMQ_API_GEMINI:
 		case LLMQ_API_OLLAMA_CHAT:
-		case LLMQ_API_OPENAI_EMBEDDINGS:
 			break;
+		case LLMQ_API_OPENAI_EMBEDDINGS:
+			return &llmq_dialect_embeddings;
 	}
 	return NULL;
 }

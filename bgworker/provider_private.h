@@ -33,6 +33,7 @@ typedef struct LlmqDraft
 	const char *model; /* NULL: none, also where it was empty; likewise system */
 	const char *system;
 	LlmqSlice messages; /* never none: a prompt stands in it as a user's message */
+	int message_number; /* of the message being read, for errors */
 	LlmqParam *params;
 	size_t param_count;
 	LlmqBuffer body;
@@ -85,6 +86,42 @@ extern LlmqSlice llmq_param_take_either(LlmqDraft *draft, const char *own, const
 
 /* Takes a param that must be an object, if it is given. */
 extern bool llmq_param_take_object(LlmqDraft *draft, const char *name, LlmqSlice *object);
+
+/*
+ * Writes the params of a table under the dialect's own names into an object that
+ * is open, except those that own, the object as the user gave it, has already.
+ */
+typedef struct LlmqRename
+{
+	const char *own;
+	const char *openai;
+} LlmqRename;
+
+extern void
+llmq_param_write_renamed(LlmqDraft *draft, LlmqSlice own, const LlmqRename *renames, size_t count);
+
+/* Writes stops, a string or an array, as an array; nothing when there are none. */
+extern void llmq_param_write_stops(LlmqDraft *draft, const char *name, LlmqSlice stops);
+
+/* Takes tools: an array of objects, in which a function has a name; or none. */
+extern bool llmq_param_take_tools(LlmqDraft *draft, LlmqSlice *tools);
+
+/* What response_format asks for. */
+typedef enum LlmqFormatKind
+{
+	LLMQ_FORMAT_TEXT,
+	LLMQ_FORMAT_JSON,
+	LLMQ_FORMAT_SCHEMA
+} LlmqFormatKind;
+
+typedef struct LlmqFormat
+{
+	LlmqFormatKind kind;
+	LlmqSlice json_schema; /* SCHEMA: the object with name, strict and schema */
+	LlmqSlice schema;	   /* SCHEMA: the schema, an object */
+} LlmqFormat;
+
+extern bool llmq_param_take_format(LlmqDraft *draft, LlmqFormat *format);
 
 /* Writes the params that nobody took as members of the open object. */
 extern void llmq_param_write_rest(LlmqDraft *draft);
