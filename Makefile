@@ -70,8 +70,8 @@ OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 # State is created once; code is idempotent and replayed by every upgrade.
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	worker_tables.sql dump.sql)
-SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql status.sql submit_checks.sql \
-	submit_code.sql worker_session.sql worker_queue.sql worker_settle.sql control.sql grants.sql)
+SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql worker_session.sql status.sql \
+	submit_checks.sql submit_code.sql worker_queue.sql worker_settle.sql control.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 
@@ -116,8 +116,9 @@ $(OBJS): $(srcdir)/$(EXTENSION).control
 
 # -- SQL ------------------------------------------------------------------------
 
-$(INSTALL_SQL): $(SQL_STATE) $(SQL_CODE) sql/start.sql
-	cat $^ > $@
+# Made anew when the Makefile changes: the order of the parts stands there.
+$(INSTALL_SQL): $(SQL_STATE) $(SQL_CODE) sql/start.sql Makefile
+	cat $(filter %.sql, $^) > $@
 
 # -- Unit tests: plain programs, under the sanitizers ----------------------------
 

@@ -1,11 +1,11 @@
 /*
  * worker.h
  *		The engine's host inside the server: a background worker of one database.
+ *
+ * Needs postgres.h before it.
  */
 #ifndef LLMQ_WORKER_H
 #define LLMQ_WORKER_H
-
-#include "postgres.h"
 
 /* The launcher starts it with the database's OID and, in bgw_extra, the worker's index. */
 extern PGDLLEXPORT void llmq_worker_main(Datum database) pg_attribute_noreturn();
