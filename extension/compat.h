@@ -14,6 +14,11 @@
 #error "llmq needs PostgreSQL 15 or newer"
 #endif
 
+/* 16: access to varlena data has a header of its own. */
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+
 /* 17: processes are known by a ProcNumber, no longer by MyProc->pgprocno. */
 #if PG_VERSION_NUM >= 170000
 #define LLMQ_MY_PROCNO ((int) MyProcNumber)

@@ -18,16 +18,18 @@ PG_FUNCTION_INFO_V1(llmq_start_worker_1);
 PG_FUNCTION_INFO_V1(llmq_stop_worker_1);
 PG_FUNCTION_INFO_V1(llmq_wake_worker_1);
 
-static void explain_start(void);
-
 /* start_worker(): true if no worker runs yet. */
 Datum
 llmq_start_worker_1(PG_FUNCTION_ARGS)
 {
+	LlmqService service;
+
 	if (IsBinaryUpgrade)
 		PG_RETURN_BOOL(false);
 	llmq_wakeup_request(LLMQ_REQUEST_START);
-	explain_start();
+	service = llmq_service_judge();
+	if (service != LLMQ_SERVICE_RUNNING && service != LLMQ_SERVICE_STARTING)
+		llmq_service_warn(service); /* a setting prevents it */
 	PG_RETURN_BOOL(llmq_shared_count_workers(MyDatabaseId) == 0);
 }
 
@@ -47,19 +49,4 @@ llmq_wake_worker_1(PG_FUNCTION_ARGS)
 	if (!IsBinaryUpgrade)
 		llmq_wakeup_request(LLMQ_REQUEST_WAKE);
 	PG_RETURN_VOID();
-}
-
-/* What the caller should know: a setting that prevents it, or that it will not last. */
-static void
-explain_start(void)
-{
-	LlmqService service = llmq_service_judge();
-
-	if (service != LLMQ_SERVICE_RUNNING && service != LLMQ_SERVICE_STARTING)
-		llmq_service_warn(service);
-	else if (!llmq_shared_launcher().preloaded)
-		ereport(NOTICE, (errcode(ERRCODE_SUCCESSFUL_COMPLETION),
-						 errmsg("llmq's workers run until the server restarts"),
-						 errhint("Add llmq to shared_preload_libraries to have them start with the "
-								 "server.")));
 }

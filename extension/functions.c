@@ -12,6 +12,8 @@
 #include "utils/builtins.h"
 #include "utils/uuid.h"
 
+#include "compat.h"
+
 PG_FUNCTION_INFO_V1(llmq_system_identifier_1);
 PG_FUNCTION_INFO_V1(llmq_next_xid_1);
 PG_FUNCTION_INFO_V1(llmq_uuid5_1);

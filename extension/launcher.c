@@ -117,22 +117,24 @@ llmq_launcher_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-void
+bool
 llmq_launcher_ensure(void)
 {
 	BackgroundWorker worker;
 
 	if (llmq_shared_launcher().running)
-		return;
+		return true;
 	describe_launcher(&worker);
 	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+	{
 		llmq_shared_announce_launcher();
-	else
-		ereport(WARNING,
-				(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-				 errmsg("could not start llmq: no background worker process is free"),
-				 errhint("Increase max_worker_processes, restart the server, and run SELECT "
-						 "llmq.start_worker().")));
+		return true;
+	}
+	ereport(WARNING, (errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+					  errmsg("could not start llmq: no background worker process is free"),
+					  errhint("Increase max_worker_processes, restart the server, and run SELECT "
+							  "llmq.start_worker().")));
+	return false;
 }
 
 static void

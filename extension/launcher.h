@@ -9,10 +9,10 @@
 extern void llmq_launcher_register(void);
 
 /*
- * Starts a launcher if none runs.  Throws nothing once llmq_shared_attach() was
- * called; WARNING if the server has no process left.
+ * Starts a launcher if none runs; false, and a WARNING, if the server has no
+ * process left.  Throws nothing once llmq_shared_attach() was called.
  */
-extern void llmq_launcher_ensure(void);
+extern bool llmq_launcher_ensure(void);
 
 extern PGDLLEXPORT void llmq_launcher_main(Datum argument);
 

@@ -39,6 +39,7 @@ static void
 at_object_access(ObjectAccessType access, Oid class, Oid object, int column, void *argument);
 static bool anything_pending(void);
 static void carry_out(void);
+static void start_workers(void);
 static void clear(void);
 
 void
@@ -105,18 +106,27 @@ carry_out(void)
 	if (stopped && (!started || stop->order > start->order))
 		llmq_shared_order_stop(MyDatabaseId);
 	else if (started)
-	{
-		if (!llmq_shared_order_start(MyDatabaseId))
-			ereport(WARNING,
-					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					 errmsg("llmq serves at most %d databases of a server", LLMQ_MAX_DATABASES),
-					 errhint("Name the databases to serve in llmq.databases.")));
-		llmq_launcher_ensure();
-	}
+		start_workers();
 	else if (suggest)
 		llmq_shared_suggest(MyDatabaseId);
 	if (pending[LLMQ_REQUEST_WAKE].level != InvalidSubTransactionId)
 		llmq_shared_wake(MyDatabaseId);
+}
+
+/* Says at commit how to make it last: CREATE EXTENSION hides what its script says below WARNING. */
+static void
+start_workers(void)
+{
+	if (!llmq_shared_order_start(MyDatabaseId))
+		ereport(WARNING,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("llmq serves at most %d databases of a server", LLMQ_MAX_DATABASES),
+				 errhint("Name the databases to serve in llmq.databases.")));
+	if (llmq_launcher_ensure() && !llmq_shared_launcher().preloaded)
+		ereport(NOTICE, (errcode(ERRCODE_SUCCESSFUL_COMPLETION),
+						 errmsg("llmq's workers run until the server restarts"),
+						 errhint("Add llmq to shared_preload_libraries to have them start with "
+								 "the server.")));
 }
 
 static void

@@ -1,4 +1,4 @@
--- Steering: waiting for a job, starting and stopping the worker.
+-- Steering: waiting for a job, starting and stopping the worker, seeing that it is there.
 
 CREATE OR REPLACE PROCEDURE llmq.wait(
     job_id uuid, timeout interval DEFAULT '60 s', INOUT status jsonb DEFAULT NULL)
@@ -6,12 +6,33 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'llmq_wait_1';
 COMMENT ON PROCEDURE llmq.wait IS
     'waits until a job is final, or for timeout, and sets status to its job_status row; not in a transaction block';
 
--- One look at a job, for llmq.wait: NULL if the caller may not see it.
-CREATE OR REPLACE FUNCTION llmq.wait_look(of_job uuid) RETURNS jsonb
+-- One look at a job, for llmq.wait, which runs it as llmq's owner: no row if `caller` is no
+-- member of the role that submitted it.
+CREATE OR REPLACE FUNCTION llmq.wait_look(of_job uuid, caller name)
+RETURNS TABLE (status jsonb, final boolean)
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT to_jsonb(s) FROM llmq.job_status AS s
-    WHERE s.job_id = of_job AND llmq.may_see(s.submitted_by)
+    SELECT to_jsonb(s), s.state IN ('succeeded', 'dead', 'cancelled')
+    FROM llmq.job_status AS s
+    WHERE s.job_id = of_job
+        AND pg_has_role(caller, to_regrole(quote_ident(s.submitted_by)), 'MEMBER')
+$$;
+
+CREATE OR REPLACE VIEW llmq.worker AS
+    SELECT w.name, w.pid, w.kind, w.backend_start, w.heartbeat, w.in_flight, w.state
+    FROM llmq.worker_session AS w
+    WHERE NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id);
+COMMENT ON VIEW llmq.worker IS
+    'the workers of this database; the heartbeat moves only while jobs are in flight';
+
+-- Whether a worker on another machine serves this database; an idle one writes no heartbeat.
+CREATE OR REPLACE FUNCTION llmq.has_program() RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (
+        SELECT FROM llmq.worker_session AS w
+        WHERE w.kind = 'program' AND w.state = 'running'
+            AND (w.in_flight = 0 OR w.heartbeat > clock_timestamp() - llmq.lease_ttl()))
 $$;
 
 CREATE OR REPLACE FUNCTION llmq.start_worker() RETURNS boolean

@@ -19,6 +19,21 @@ CREATE OR REPLACE FUNCTION llmq.may_see(submitted_by name) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT coalesce(pg_has_role(to_regrole(quote_ident(submitted_by)), 'MEMBER'), false) $$;
 
+-- Why jobs of a queue that are ready are not run, as far as configuration says.
+CREATE OR REPLACE FUNCTION llmq.wait_reason(queue text) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE
+        WHEN q.name IS NULL THEN 'no_queue'
+        WHEN q.paused THEN 'paused'
+        WHEN NOT EXISTS (
+            SELECT FROM llmq.endpoint AS e
+            WHERE e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints)))
+        THEN 'no_endpoint' END
+    FROM (VALUES (wait_reason.queue)) AS v (name)
+    LEFT JOIN llmq.queue_policy AS q ON q.name = v.name
+$$;
+
 CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
     SELECT j.job_id, j.tenant, j.queue,
         CASE
@@ -70,21 +85,6 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
 COMMENT ON VIEW llmq.job_status IS
     'one row a job, for the roles that submitted it and their members; pg_monitor sees all without contents';
 
--- Why jobs of a queue that are ready are not run, as far as configuration says.
-CREATE OR REPLACE FUNCTION llmq.wait_reason(queue text) RETURNS text
-LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT CASE
-        WHEN q.name IS NULL THEN 'no_queue'
-        WHEN q.paused THEN 'paused'
-        WHEN NOT EXISTS (
-            SELECT FROM llmq.endpoint AS e
-            WHERE e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints)))
-        THEN 'no_endpoint' END
-    FROM (VALUES (wait_reason.queue)) AS v (name)
-    LEFT JOIN llmq.queue_policy AS q ON q.name = v.name
-$$;
-
 CREATE OR REPLACE VIEW llmq.dead_letter WITH (security_barrier) AS
     SELECT d.job_id, j.tenant, d.queue, d.error_class, d.error_message, d.text, d.deliveries,
         d.deaths, d.died_at, j.idempotency_key, j.submitted_by, j.submitted_at, j.metadata,
@@ -106,10 +106,3 @@ CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
         WHERE t.tenant = m.tenant AND llmq.may_see(t.role))
         OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
 COMMENT ON VIEW llmq.outbox IS 'messages of the tenants that the caller may name, and how far they got';
-
-CREATE OR REPLACE VIEW llmq.worker AS
-    SELECT w.name, w.pid, w.kind, w.backend_start, w.heartbeat, w.in_flight, w.state
-    FROM llmq.worker_session AS w
-    WHERE NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id);
-COMMENT ON VIEW llmq.worker IS
-    'the workers of this database; the heartbeat moves only while jobs are in flight';
