@@ -27,11 +27,16 @@ ENGINE_OBJS = \
 	bgworker/provider_anthropic.o \
 	bgworker/provider_anthropic_params.o \
 	bgworker/provider_embeddings.o \
+	bgworker/provider_gemini.o \
+	bgworker/provider_gemini_params.o \
 	bgworker/provider_http.o \
 	bgworker/provider_message.o \
+	bgworker/provider_ollama.o \
 	bgworker/provider_openai_chat.o \
+	bgworker/provider_openai_responses.o \
 	bgworker/provider_param.o \
 	bgworker/provider_part.o \
+	bgworker/provider_responses_params.o \
 	bgworker/ready.o \
 	bgworker/retry.o \
 	bgworker/secret.o \

@@ -25,6 +25,20 @@ llmq_write_close(LlmqBuffer *out, char bracket)
 }
 
 void
+llmq_write_close_or_drop(LlmqBuffer *out, char bracket, size_t start)
+{
+	char last = out->len == 0 ? '\0' : out->data[out->len - 1];
+
+	if (last != '{' && last != '[')
+	{
+		llmq_write_close(out, bracket);
+		return;
+	}
+	out->len = start;
+	out->data[start] = '\0';
+}
+
+void
 llmq_write_key(LlmqBuffer *out, const char *name)
 {
 	separate(out);

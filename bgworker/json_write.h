@@ -18,6 +18,9 @@ extern void llmq_write_open(LlmqBuffer *out, char bracket);
 /* Closes it: } or ]. */
 extern void llmq_write_close(LlmqBuffer *out, char bracket);
 
+/* Closes it, or if it is empty takes back all since the buffer was start bytes long. */
+extern void llmq_write_close_or_drop(LlmqBuffer *out, char bracket, size_t start);
+
 /* Writes a member's name, a word that needs no escaping; its value comes next. */
 extern void llmq_write_key(LlmqBuffer *out, const char *name);
 

@@ -83,12 +83,14 @@ find_dialect(LlmqApi api)
 	{
 		case LLMQ_API_OPENAI_CHAT:
 			return &llmq_dialect_openai_chat;
+		case LLMQ_API_OPENAI_RESPONSES:
+			return &llmq_dialect_openai_responses;
 		case LLMQ_API_ANTHROPIC_MESSAGES:
 			return &llmq_dialect_anthropic;
-		case LLMQ_API_OPENAI_RESPONSES:
 		case LLMQ_API_GEMINI:
+			return &llmq_dialect_gemini;
 		case LLMQ_API_OLLAMA_CHAT:
-			break;
+			return &llmq_dialect_ollama;
 		case LLMQ_API_OPENAI_EMBEDDINGS:
 			return &llmq_dialect_embeddings;
 	}
@@ -110,7 +112,7 @@ write_request(LlmqDraft *draft, const LlmqDialect *dialect)
 	path = dialect->write_path == NULL ? dialect->path : dialect->write_path(draft);
 	if (path == NULL || !llmq_draft_url(draft, path) || !llmq_draft_headers(draft, dialect))
 		return false;
-	return dialect->write_body(draft) && keep_body(draft);
+	return dialect->write_body(draft) && draft->error == NULL && keep_body(draft);
 }
 
 /* A sentence that was cut may end inside a character: takes back its bytes. */

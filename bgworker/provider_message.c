@@ -73,10 +73,7 @@ llmq_message_find_call(LlmqDraft *draft, const LlmqMessageWalk *walk, const Llmq
 	while (llmq_slice_next(&calls, &source))
 		if (read_call(draft, source, call) && same_string(call->id, answer->tool_call_id))
 			return true;
-	return llmq_draft_fail(draft,
-						   "messages[%d]: its tool_call_id is not among the tool calls of the "
-						   "assistant's message before it.",
-						   draft->message_number);
+	return false;
 }
 
 bool

@@ -99,7 +99,10 @@ extern bool llmq_message_has_content(const LlmqMessage *message);
 extern bool
 llmq_message_each_call(LlmqDraft *draft, const LlmqMessage *message, LlmqToolCallWriter write);
 
-/* Finds the call that a tool's message answers, among those of the last message that had calls. */
+/*
+ * Finds the call that a tool's message answers, among those of the last message
+ * that had calls (each_call has read them).  False when it is not there.
+ */
 extern bool llmq_message_find_call(LlmqDraft *draft, const LlmqMessageWalk *walk,
 								   const LlmqMessage *answer, LlmqToolCall *call);
 
