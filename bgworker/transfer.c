@@ -84,12 +84,12 @@ llmq_transfer_pool_create(int max_transfers, const char *user_agent, char *error
 		pool->max_transfers = max_transfers;
 		pool->curl_due_us = -1;
 		pool->slots = calloc((size_t) max_transfers, sizeof(LlmqTransfer *));
-		pool->heap = calloc((size_t) max_transfers, sizeof(LlmqTransfer *));
 		pool->user_agent = strdup(user_agent);
 		pool->multi = start_libcurl() ? curl_multi_init() : NULL;
 		pool->encodings = offered_encodings();
-		if (pool->poller < 0 || pool->slots == NULL || pool->heap == NULL ||
-			pool->user_agent == NULL || pool->multi == NULL || !set_multi(pool))
+		if (pool->poller < 0 || pool->slots == NULL ||
+			!llmq_heap_reserve(&pool->clocks, max_transfers) || pool->user_agent == NULL ||
+			pool->multi == NULL || !set_multi(pool))
 		{
 			llmq_transfer_pool_destroy(pool);
 			pool = NULL;
@@ -125,7 +125,7 @@ llmq_transfer_pool_destroy(LlmqTransferPool *pool)
 	restore_signals(&saved);
 	llmq_poll_destroy(pool->poller);
 	free(pool->slots);
-	free(pool->heap);
+	llmq_heap_free(&pool->clocks);
 	free(pool->user_agent);
 	free(pool);
 }

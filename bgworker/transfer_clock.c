@@ -1,6 +1,6 @@
 /*
  * transfer_clock.c
- *		The clocks of transfers: a binary heap of next expiries.
+ *		The clocks of transfers, in a heap of next expiries.
  *
  * Bytes arrive far more often than clocks run out.  So a byte only stamps its
  * transfer; the heap's key may be too early, never too late, and is made right
@@ -42,98 +42,50 @@ next_expiry(const LlmqTransfer *transfer, LlmqClockName *which)
 	return until;
 }
 
-static void
-place(LlmqTransferPool *pool, int index, LlmqTransfer *transfer)
-{
-	pool->heap[index] = transfer;
-	transfer->heap_index = index;
-}
-
-static void
-sift_up(LlmqTransferPool *pool, int index)
-{
-	LlmqTransfer *transfer = pool->heap[index];
-
-	while (index > 0 && pool->heap[(index - 1) / 2]->wake_us > transfer->wake_us)
-	{
-		place(pool, index, pool->heap[(index - 1) / 2]);
-		index = (index - 1) / 2;
-	}
-	place(pool, index, transfer);
-}
-
-static void
-sift_down(LlmqTransferPool *pool, int index)
-{
-	LlmqTransfer *transfer = pool->heap[index];
-
-	for (;;)
-	{
-		int child = 2 * index + 1;
-
-		if (child + 1 < pool->heap_count &&
-			pool->heap[child + 1]->wake_us < pool->heap[child]->wake_us)
-			child++;
-		if (child >= pool->heap_count || pool->heap[child]->wake_us >= transfer->wake_us)
-			break;
-		place(pool, index, pool->heap[child]);
-		index = child;
-	}
-	place(pool, index, transfer);
-}
-
 void
 llmq_clock_add(LlmqTransfer *transfer)
 {
-	LlmqTransferPool *pool = transfer->pool;
 	LlmqClockName which;
 
-	transfer->wake_us = next_expiry(transfer, &which);
-	place(pool, pool->heap_count++, transfer);
-	sift_up(pool, transfer->heap_index);
+	transfer->clock.owner = transfer;
+	transfer->clock.key = next_expiry(transfer, &which);
+	llmq_heap_add(&transfer->pool->clocks, &transfer->clock);
+	transfer->ticking = true;
+}
+
+void
+llmq_clock_remove(LlmqTransfer *transfer)
+{
+	if (!transfer->ticking)
+		return;
+	llmq_heap_remove(&transfer->pool->clocks, &transfer->clock);
+	transfer->ticking = false;
 }
 
 void
 llmq_clock_changed(LlmqTransfer *transfer)
 {
 	LlmqClockName which;
-	int64_t until = next_expiry(transfer, &which);
 
-	if (transfer->heap_index < 0 || until >= transfer->wake_us)
+	if (!transfer->ticking || next_expiry(transfer, &which) >= transfer->clock.key)
 		return;
-	transfer->wake_us = until;
-	sift_up(transfer->pool, transfer->heap_index);
-}
-
-void
-llmq_clock_remove(LlmqTransfer *transfer)
-{
-	LlmqTransferPool *pool = transfer->pool;
-	int index = transfer->heap_index;
-	LlmqTransfer *last;
-
-	if (index < 0)
-		return;
-	transfer->heap_index = -1;
-	last = pool->heap[--pool->heap_count];
-	if (last == transfer)
-		return;
-	place(pool, index, last);
-	sift_up(pool, index);
-	sift_down(pool, last->heap_index);
+	llmq_clock_remove(transfer);
+	llmq_clock_add(transfer);
 }
 
 LlmqTransfer *
 llmq_clock_overdue(LlmqTransferPool *pool, int64_t now_us, LlmqClockName *which)
 {
-	while (pool->heap_count > 0 && pool->heap[0]->wake_us <= now_us)
-	{
-		LlmqTransfer *transfer = pool->heap[0];
+	LlmqHeapNode *top;
 
-		transfer->wake_us = next_expiry(transfer, which);
-		if (transfer->wake_us <= now_us)
+	while ((top = llmq_heap_top(&pool->clocks)) != NULL && top->key <= now_us)
+	{
+		LlmqTransfer *transfer = top->owner;
+
+		if (next_expiry(transfer, which) <= now_us)
 			return transfer;
-		sift_down(pool, 0);
+		llmq_clock_remove(transfer);
+		llmq_clock_add(transfer);
 	}
 	return NULL;
 }
@@ -141,5 +93,7 @@ llmq_clock_overdue(LlmqTransferPool *pool, int64_t now_us, LlmqClockName *which)
 int64_t
 llmq_clock_next(const LlmqTransferPool *pool)
 {
-	return pool->heap_count > 0 ? pool->heap[0]->wake_us : -1;
+	const LlmqHeapNode *top = llmq_heap_top(&pool->clocks);
+
+	return top != NULL ? top->key : -1;
 }

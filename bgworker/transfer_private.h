@@ -16,6 +16,7 @@
 #ifndef LLMQ_TRANSFER_PRIVATE_H
 #define LLMQ_TRANSFER_PRIVATE_H
 
+#include "heap.h"
 #include "transfer.h"
 
 struct curl_slist;
@@ -70,8 +71,8 @@ struct LlmqTransfer
 	int64_t started_us;
 	int64_t phase_us;	  /* when the phase began; WAITING: when the request was out */
 	int64_t last_byte_us; /* RECEIVING */
-	int64_t wake_us;	  /* key in the heap: never later than the next expiry */
-	int heap_index;		  /* -1: not in the heap */
+	LlmqHeapNode clock;	  /* its key is never later than the next expiry */
+	bool ticking;		  /* clock is in the heap */
 
 	/* What was seen. */
 	bool parked;		 /* waits for others to look up its host; not in the multi */
@@ -106,8 +107,7 @@ struct LlmqTransferPool
 	int slot_count;		  /* slots made so far */
 	int live;			  /* started and not ended */
 	LlmqTransfer **slots; /* max_transfers of them */
-	LlmqTransfer **heap;  /* by wake_us; max_transfers of them */
-	int heap_count;
+	LlmqHeap clocks;
 	LlmqTransfer *free_slots; /* last in, first out: warm ones */
 	LlmqTransfer *ended_first;
 	LlmqTransfer *ended_last;

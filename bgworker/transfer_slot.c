@@ -89,7 +89,6 @@ make_slot(LlmqTransferPool *pool)
 		return NULL;
 	transfer->pool = pool;
 	transfer->index = pool->slot_count;
-	transfer->heap_index = -1;
 	pool->slots[pool->slot_count++] = transfer;
 	return transfer;
 }
