@@ -19,6 +19,9 @@
 /* Woken often, the worker looks at everything at most this often. */
 #define FULL_POLL_US 100000
 
+/* A job that is due and that somebody has locked must not make the worker spin. */
+#define DUE_PAUSE_US 2000
+
 /*
  * Sweeps begin at least this far apart, and no more than a tenth of the time is
  * spent in them.
@@ -150,7 +153,7 @@ take_facts(LlmqEngine *engine, const json_t *control)
 		take_config(engine, config, json_string_value(json_object_get(control, "config_hash")));
 	if (json_is_integer(due) && json_integer_value(due) < next)
 		next = json_integer_value(due);
-	engine->full_poll_at_us = engine->now.mono_us + next;
+	engine->full_poll_at_us = engine->now.mono_us + (next > DUE_PAUSE_US ? next : DUE_PAUSE_US);
 }
 
 /* ---- Position ---------------------------------------------------------------------- */

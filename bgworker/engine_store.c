@@ -341,7 +341,8 @@ fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 static void
 fail_operation(LlmqEngine *engine, const LlmqRows *rows)
 {
-	if (strcmp(engine->last_store_error, rows->error) != 0)
+	/* Once may be the passing trouble of a moment, or the end of the extension. */
+	if (engine->store_failures > 0 && strcmp(engine->last_store_error, rows->error) != 0)
 	{
 		snprintf(engine->last_store_error, sizeof(engine->last_store_error), "%s", rows->error);
 		llmq_engine_log(engine, LLMQ_LOG_WARNING, "%s failed and will be tried again: %s",

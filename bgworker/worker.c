@@ -276,6 +276,8 @@ look_around(Worker *worker)
 		reload(worker);
 	if (worker->stop_at_us != 0 && now >= worker->stop_at_us)
 		vanish(worker, LLMQ_STATUS_WANTED);
+	if (llmq_engine_store_failing(worker->engine) && !has_extension())
+		vanish(worker, LLMQ_STATUS_ABSENT);
 	if (now < worker->tick_at_us)
 		return;
 	worker->tick_at_us = now + TICK_US;
@@ -287,8 +289,7 @@ look_around(Worker *worker)
 		llmq_shared_report(worker->database, LLMQ_STATUS_ASIDE);
 		leave(worker, "somebody needs the database for himself");
 	}
-	if ((llmq_engine_jobs(worker->engine) > 0 || llmq_engine_store_failing(worker->engine)) &&
-		!has_extension())
+	if (llmq_engine_jobs(worker->engine) > 0 && !has_extension())
 		vanish(worker, LLMQ_STATUS_ABSENT);
 }
 

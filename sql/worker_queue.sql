@@ -75,8 +75,8 @@ DECLARE
     hash constant text := md5(config::text);
 BEGIN
     RETURN jsonb_build_object(
-        'due_in', (SELECT llmq.microseconds(greatest(min(due_at) - clock_timestamp(), '0'))
-            FROM llmq.deferred),
+        'due_in', (SELECT greatest(llmq.microseconds(min(due_at) - clock_timestamp()),
+            CASE WHEN min(due_at) IS NOT NULL THEN 0 END) FROM llmq.deferred),
         'state', (SELECT state FROM llmq.worker_session WHERE id = own),
         'config_hash', hash,
         'config', CASE WHEN hash <> config_hash THEN config END);
