@@ -23,7 +23,7 @@ static bool write_request(LlmqDraft *draft, const LlmqDialect *dialect);
 static bool read_messages(LlmqDraft *draft, const LlmqDialect *dialect);
 static bool read_prompt(LlmqDraft *draft);
 static bool read_params(LlmqDraft *draft);
-static bool check_params(LlmqDraft *draft);
+static bool check_params(LlmqDraft *draft, const LlmqDialect *dialect);
 static bool keep_body(LlmqDraft *draft);
 
 bool
@@ -107,7 +107,7 @@ write_request(LlmqDraft *draft, const LlmqDialect *dialect)
 	if (dialect->needs_model && draft->model == NULL)
 		return llmq_draft_fail(draft, "%s needs a model: name one in the job or in the endpoint.",
 							   llmq_api_name(draft->target->api));
-	if (!read_params(draft) || !check_params(draft) || !read_messages(draft, dialect))
+	if (!read_params(draft) || !check_params(draft, dialect) || !read_messages(draft, dialect))
 		return false;
 	path = dialect->write_path == NULL ? dialect->path : dialect->write_path(draft);
 	if (path == NULL || !llmq_draft_url(draft, path) || !llmq_draft_headers(draft, dialect))
@@ -159,7 +159,7 @@ read_params(LlmqDraft *draft)
 
 /* How an answer travels and who answers is not for params to say: the reader would not know. */
 static bool
-check_params(LlmqDraft *draft)
+check_params(LlmqDraft *draft, const LlmqDialect *dialect)
 {
 	static const char *const reserved[] = {"model", "messages", "stream"};
 
@@ -169,8 +169,9 @@ check_params(LlmqDraft *draft)
 								   "params must not hold \"%s\": stream is the endpoint's; model "
 								   "and messages are arguments of their own.",
 								   reserved[i]);
-	if (!draft->target->stream)
-		llmq_param_take(draft, "stream_options"); /* an error where no stream is asked for */
+	/* An error where no stream is asked for, and unknown to the others. */
+	if (!draft->target->stream || !dialect->has_stream_options)
+		llmq_param_take(draft, "stream_options");
 	return true;
 }
 

@@ -17,6 +17,7 @@ const LlmqDialect llmq_dialect_openai_chat = {
 	.auth_header = "Authorization",
 	.auth_prefix = "Bearer ",
 	.stream_accept = "text/event-stream",
+	.has_stream_options = true,
 	.write_body = write_body,
 };
 

@@ -29,6 +29,7 @@ const LlmqDialect llmq_dialect_openai_responses = {
 	.auth_header = "Authorization",
 	.auth_prefix = "Bearer ",
 	.stream_accept = "text/event-stream",
+	.has_stream_options = true,
 	.reads_input = true,
 	.write_body = write_body,
 };

@@ -50,6 +50,7 @@ typedef struct LlmqDialect
 	const char *extra_value;
 	const char *stream_accept; /* Accept of a streamed answer */
 	bool needs_model;
+	bool has_stream_options; /* passes params.stream_options when it streams */
 	bool reads_input; /* takes params.input in place of messages; draft->messages may be none */
 
 	/* Returns the path (which may end in a query), or NULL when the draft has failed. */
