@@ -14,14 +14,15 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_uuid5_1';
 COMMENT ON FUNCTION llmq.uuid5(uuid, text) IS 'name-based UUID, version 5 (RFC 9562)';
 
 CREATE OR REPLACE FUNCTION llmq.namespace() RETURNS uuid
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT uuid '5b1f6c1e-6a0a-5d0c-9d5e-0c6f6c6d7101' $$;
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT pg_catalog.uuid '5b1f6c1e-6a0a-5d0c-9d5e-0c6f6c6d7101' $$;
 COMMENT ON FUNCTION llmq.namespace() IS 'the namespace of job ids; it never changes';
 
 -- The one rule by which a key becomes a job.
 CREATE OR REPLACE FUNCTION llmq.job_id(tenant text, scope text, idempotency_key text) RETURNS uuid
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT llmq.uuid5(llmq.namespace(), jsonb_build_array(tenant, scope, idempotency_key)::text)
+    SELECT llmq.uuid5(llmq.namespace(),
+        pg_catalog.jsonb_build_array(tenant, scope, idempotency_key)::pg_catalog.text)
 $$;
 COMMENT ON FUNCTION llmq.job_id(text, text, text) IS
     'the id of the job that llmq.submit (scope ''submit'') makes for a tenant''s key';

@@ -1,9 +1,9 @@
 -- Submitting: the key, the job and its place in the queue, in the caller's own
--- transaction.
+-- transaction.  Only llmq.submit_as pins the search_path: the others run under it.
 
 -- Finds the policy of a queue that jobs may be submitted to.
 CREATE OR REPLACE FUNCTION llmq.find_queue(queue text) RETURNS llmq.queue
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     q llmq.queue;
@@ -26,7 +26,7 @@ $$;
 
 -- Notes, with the first submit, which database jobs are submitted in.
 CREATE OR REPLACE FUNCTION llmq.note_home() RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM llmq.home) THEN
@@ -53,7 +53,7 @@ $$;
 
 -- Refuses a job that is not in order; its key, tenant and schedule have been looked at.
 CREATE OR REPLACE FUNCTION llmq.check_job(job llmq.job) RETURNS void
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     q constant llmq.queue := llmq.find_queue(job.queue);
@@ -127,7 +127,7 @@ $$;
 
 -- Puts a new job where it first belongs, and says what state that is.
 CREATE OR REPLACE FUNCTION llmq.place_new(job llmq.job) RETURNS text
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 BEGIN
     IF job.run_at > clock_timestamp() THEN
@@ -143,7 +143,7 @@ $$;
 
 -- The answer to a key that exists: the same request is replayed, another refused.
 CREATE OR REPLACE FUNCTION llmq.replay(asked llmq.job) RETURNS llmq.submission
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
     kept bytea;

@@ -1,0 +1,25 @@
+-- The queue "default" without a row, and intervals in a policy.
+BEGIN;
+SELECT no_plan();
+
+SELECT is((SELECT count(*) FROM llmq.queue WHERE name = 'default'), 0::bigint, 'the queue "default" has no row');
+SELECT results_eq($$ SELECT name FROM llmq.queue_policy $$, $$ VALUES ('default') $$,
+    'it is among the policies nevertheless');
+
+INSERT INTO llmq.queue (name) VALUES ('default');
+SELECT is(to_jsonb(llmq.default_queue()), (SELECT to_jsonb(q) FROM llmq.queue AS q WHERE name = 'default'),
+    'default_queue() is what the column defaults give');
+UPDATE llmq.queue SET max_attempts = 2;
+SELECT results_eq($$ SELECT name, max_attempts FROM llmq.queue_policy $$, $$ VALUES ('default', 2) $$,
+    'a row for "default" takes its place');
+
+SELECT is(llmq.try_interval(span), expected, format('"%s" is an interval', span))
+FROM (VALUES ('20 s', interval '20 s'), ('500ms', '0.5 s'), ('0.25 s', '0.25 s'), ('2 min', '2 min'),
+    ('1 day', '1 day'), ('00:01:30', '90 s')) AS t (span, expected);
+SELECT is(llmq.try_interval(span), NULL, format('"%s" is none', span))
+FROM unnest('{"", "s", "-1 s", "1 month", "1e3 s", "1 s ago", "99999999999 s", "1 s; 2 s", "infinity"}'::text[]) AS span;
+
+SELECT is(llmq.microseconds('1.5 s'), 1500000::bigint, 'intervals are counted in microseconds');
+
+SELECT * FROM finish();
+ROLLBACK;
