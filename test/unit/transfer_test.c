@@ -74,7 +74,7 @@ static const Scene scenes[] = {
 	{"a FIN within the status line is no response", "HTTP/1.", FIN, LLMQ_END_NO_RESPONSE, 0, 0,
 	 "connection closed without an answer"},
 	{"a FIN after an interim answer is no response", "HTTP/1.1 103 Early Hints\r\n\r\n", FIN,
-	 LLMQ_END_NO_RESPONSE, 103, 0, "connection closed without an answer"},
+	 LLMQ_END_NO_RESPONSE, 0, 0, "connection closed without an answer"},
 	{"bytes that are not HTTP are no response", "SSH-2.0-OpenSSH_9.2\r\n\r\n", FIN,
 	 LLMQ_END_NO_RESPONSE, 0, 0, "the answer is not HTTP"},
 	{"a RST after the request is a reset", "", RST, LLMQ_END_RESET, 0, 0,
