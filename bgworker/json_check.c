@@ -157,14 +157,15 @@ pass_string(Check *check)
 {
 	for (check->at++; check->at < check->end; check->at++)
 	{
-		unsigned char c = (unsigned char) *check->at;
-
-		if (c == '"')
+		check->at += llmq_slice_plain_length(check->at, (size_t) (check->end - check->at));
+		if (check->at == check->end)
+			return false;
+		if (*check->at == '"')
 		{
 			check->at++;
 			return true;
 		}
-		if (c < 0x20 || (c == '\\' && !pass_escape(check)))
+		if (*check->at != '\\' || !pass_escape(check))
 			return false;
 	}
 	return false;

@@ -67,4 +67,7 @@ extern size_t llmq_slice_count(LlmqSlice array);
  */
 extern char *llmq_slice_decode(LlmqArena *arena, LlmqSlice string, size_t *len);
 
+/* Counts the bytes before the first quote, backslash or control character, len if there is none. */
+extern size_t llmq_slice_plain_length(const char *text, size_t len);
+
 #endif /* LLMQ_JSON_SLICE_H */

@@ -7,7 +7,6 @@
 #include <string.h>
 
 static void separate(LlmqBuffer *out);
-static size_t plain_length(const char *text, size_t len);
 static void add_escaped(LlmqBuffer *out, unsigned char c);
 static size_t token_run(const char *p, const char *end);
 
@@ -133,7 +132,7 @@ llmq_write_string_add(LlmqBuffer *out, const char *text, size_t len)
 {
 	while (len > 0)
 	{
-		size_t plain = plain_length(text, len);
+		size_t plain = llmq_slice_plain_length(text, len);
 
 		llmq_buffer_append(out, text, plain);
 		text += plain;
@@ -169,16 +168,6 @@ separate(LlmqBuffer *out)
 		llmq_buffer_append_char(out, ',');
 }
 
-static size_t
-plain_length(const char *text, size_t len)
-{
-	size_t i = 0;
-
-	while (i < len && (unsigned char) text[i] >= 0x20 && text[i] != '"' && text[i] != '\\')
-		i++;
-	return i;
-}
-
 static void
 add_escaped(LlmqBuffer *out, unsigned char c)
 {
@@ -204,13 +193,13 @@ token_run(const char *p, const char *end)
 
 	for (; p < end; p++)
 	{
-		char c = *p;
-
-		if (in_string && c == '\\')
-			p++;
-		else if (c == '"')
+		if (in_string)
+			p += llmq_slice_plain_length(p, (size_t) (end - p));
+		if (p < end && *p == '"')
 			in_string = !in_string;
-		else if (!in_string && (c == ' ' || c == '\t' || c == '\n' || c == '\r'))
+		else if (in_string)
+			p++; /* over what a backslash stands before */
+		else if (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
 			break;
 	}
 	/* Checked text has a byte behind each backslash; a cut one ends here. */
