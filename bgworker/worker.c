@@ -34,7 +34,7 @@
 #include "worker.h"
 
 /* How often a worker looks whether it has to leave. */
-#define TICK_US 250000
+#define TICK_US 100000
 
 /* Descriptors kept for the server's own files. */
 #define RESERVED_FILES 128

@@ -19,7 +19,8 @@ AS $$
 $$;
 
 CREATE OR REPLACE VIEW llmq.worker AS
-    SELECT w.name, w.pid, w.kind, w.backend_start, w.heartbeat, w.in_flight, w.state
+    SELECT w.name, w.pid, w.kind, w.backend_start, w.heartbeat,
+        (SELECT count(*)::int FROM llmq.lease AS l WHERE l.worker_id = w.id) AS in_flight, w.state
     FROM llmq.worker_session AS w
     WHERE NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id);
 COMMENT ON VIEW llmq.worker IS

@@ -132,11 +132,6 @@ BEGIN
             MESSAGE = format('the session of worker %s has ended', own),
             HINT = 'It was taken for lost; it must say hello again.';
     END IF;
-    UPDATE llmq.worker_session AS w
-    SET heartbeat = clock_timestamp(), in_flight = greatest(w.in_flight, 1)
-    WHERE w.id = own
-        AND (w.in_flight = 0 OR w.heartbeat < clock_timestamp() - llmq.lease_ttl() / 3);
-
     WITH target AS MATERIALIZED (
         SELECT r.seq FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq
         FOR UPDATE OF r SKIP LOCKED
@@ -146,6 +141,13 @@ BEGIN
     SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
         g.deaths)::llmq.placement), count(*)
     INTO picked, taken FROM gone AS g;
+
+    IF taken > 0 THEN
+        UPDATE llmq.worker_session AS w
+        SET heartbeat = clock_timestamp(), in_flight = greatest(w.in_flight, 1)
+        WHERE w.id = own
+            AND (w.in_flight = 0 OR w.heartbeat < clock_timestamp() - llmq.lease_ttl() / 3);
+    END IF;
 
     SELECT array_agg(p) INTO expired
     FROM unnest(picked) AS p
