@@ -133,7 +133,8 @@ llmq_text_contains(const char *text, const char *words)
 
 	for (size_t at = 0; at + len <= text_len; at++)
 	{
-		if (strncasecmp(text + at, words, len) == 0)
+		/* Letters differ in one bit; what else that lets through is compared below. */
+		if ((text[at] | 0x20) == (words[0] | 0x20) && strncasecmp(text + at, words, len) == 0)
 			return true;
 	}
 	return false;

@@ -1,0 +1,98 @@
+/*
+ * reply_wish.c
+ *		How long a provider wishes us to wait.
+ *
+ * The places are tried in the order of test/cases/README.md ("Delay"); what
+ * cannot be read, is negative or absurd is passed over.
+ */
+#include "reply_private.h"
+
+#include <string.h>
+
+#include "retry.h"
+
+#define US_PER_MS	  INT64_C(1000)
+#define US_PER_SECOND INT64_C(1000000)
+
+static bool read_seconds_or_date(const LlmqReply *reply, int64_t now_us, int64_t *us);
+static int64_t longest_reset(const LlmqReply *reply);
+
+/* Reads a header as a number of units. */
+static bool
+read_number(const LlmqReply *reply, LlmqHeader header, int64_t unit_us, int64_t *us)
+{
+	const char *value = reply->headers[header];
+
+	return value != NULL && llmq_retry_parse_number(value, strlen(value), unit_us, us);
+}
+
+static bool
+read_date(const LlmqReply *reply, LlmqHeader header, int64_t *us)
+{
+	const char *value = reply->headers[header];
+
+	return value != NULL && llmq_retry_parse_http_date(value, strlen(value), us);
+}
+
+int64_t
+llmq_reply_wish(const LlmqReply *reply, int64_t now_us)
+{
+	int64_t us;
+
+	if (read_number(reply, LLMQ_HEADER_RETRY_AFTER_MS, US_PER_MS, &us))
+		return us;
+	if (read_seconds_or_date(reply, now_us, &us))
+		return us;
+	if (reply->error.found && reply->error.wish_us >= 0)
+		return reply->error.wish_us;
+	return reply->status == 429 ? longest_reset(reply) : -1;
+}
+
+/* Retry-After; a date is relative to that of the answer, or else to our clock. */
+static bool
+read_seconds_or_date(const LlmqReply *reply, int64_t now_us, int64_t *us)
+{
+	int64_t then;
+	int64_t date = now_us;
+
+	if (read_number(reply, LLMQ_HEADER_RETRY_AFTER, US_PER_SECOND, us))
+		return true;
+	if (!read_date(reply, LLMQ_HEADER_RETRY_AFTER, &then))
+		return false;
+	read_date(reply, LLMQ_HEADER_DATE, &date);
+	if (then < date || then - date > LLMQ_WISH_MAX_US)
+		return false;
+	*us = (then - date + US_PER_MS - 1) / US_PER_MS * US_PER_MS;
+	return true;
+}
+
+/* The resets of the kinds of which nothing remains; while something does, a reset says nothing. */
+static int64_t
+longest_reset(const LlmqReply *reply)
+{
+	static const struct
+	{
+		LlmqHeader remaining;
+		LlmqHeader reset;
+	} kinds[] = {
+		{LLMQ_HEADER_REMAINING_REQUESTS, LLMQ_HEADER_RESET_REQUESTS},
+		{LLMQ_HEADER_REMAINING_TOKENS, LLMQ_HEADER_RESET_TOKENS},
+	};
+	int64_t longest = -1;
+
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	{
+		const char *reset = reply->headers[kinds[i].reset];
+		int64_t remaining;
+		int64_t us;
+
+		if (reset == NULL || !read_number(reply, kinds[i].remaining, US_PER_SECOND, &remaining) ||
+			remaining != 0)
+			continue;
+		if ((read_number(reply, kinds[i].reset, US_PER_SECOND, &us) ||
+			 llmq_retry_parse_duration(reset, strlen(reset), &us)) &&
+			us > longest)
+			longest = us;
+	}
+	return longest;
+}
