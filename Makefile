@@ -38,6 +38,17 @@ ENGINE_OBJS = \
 	bgworker/provider_part.o \
 	bgworker/provider_responses_params.o \
 	bgworker/ready.o \
+	bgworker/reply.o \
+	bgworker/reply_answer.o \
+	bgworker/reply_anthropic.o \
+	bgworker/reply_embeddings.o \
+	bgworker/reply_error.o \
+	bgworker/reply_gemini.o \
+	bgworker/reply_ollama.o \
+	bgworker/reply_openai_chat.o \
+	bgworker/reply_openai_responses.o \
+	bgworker/reply_verdict.o \
+	bgworker/reply_wish.o \
 	bgworker/retry.o \
 	bgworker/secret.o \
 	bgworker/settle.o \
@@ -131,6 +142,8 @@ UNIT_TESTS   = $(notdir $(basename $(wildcard $(srcdir)/test/unit/*_test.c)))
 UNIT_BUILD   = build/unit
 UNIT_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fno-omit-frame-pointer \
 	-fsanitize=address,undefined -fno-sanitize-recover=all -MMD -MP
+# zlib undoes the compressed bodies of test/cases, as libcurl does.
+UNIT_LIBS    = -lz -lm
 UNIT_OBJS    = $(patsubst bgworker/%.o, $(UNIT_BUILD)/%.o, $(ENGINE_OBJS))
 UNIT_PROGRAMS = $(addprefix $(UNIT_BUILD)/, $(UNIT_TESTS))
 -include $(wildcard $(UNIT_BUILD)/*.d)
@@ -140,7 +153,7 @@ $(UNIT_BUILD)/%.o: $(srcdir)/bgworker/%.c
 	$(CC) $(UNIT_CFLAGS) $(PG_CPPFLAGS) -c $< -o $@
 
 $(UNIT_BUILD)/%_test: $(srcdir)/test/unit/%_test.c $(UNIT_OBJS)
-	$(CC) $(UNIT_CFLAGS) $(PG_CPPFLAGS) $< $(UNIT_OBJS) $(ENGINE_LIBS) -lm -o $@
+	$(CC) $(UNIT_CFLAGS) $(PG_CPPFLAGS) $< $(UNIT_OBJS) $(ENGINE_LIBS) $(UNIT_LIBS) -o $@
 
 unit: $(UNIT_PROGRAMS)
 	$(PROVE) --exec '' $(UNIT_PROGRAMS)
