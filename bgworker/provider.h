@@ -2,8 +2,10 @@
  * provider.h
  *		Turns a job into the HTTP request of one provider dialect.
  *
- * Pure.  One file a dialect (provider_<api>.c) holds both directions: how a
- * request is written and how an answer is read; provider.c is the table of them.
+ * Pure.  A dialect's writer is provider_<api>.c, with its params in a file of
+ * their own where they are many; provider.c is the table of them.  What the
+ * user's JSON says reaches the provider as it stands: numbers are never
+ * converted.  Answers are read by reply.h.
  */
 #ifndef LLMQ_PROVIDER_H
 #define LLMQ_PROVIDER_H
