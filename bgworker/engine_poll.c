@@ -93,6 +93,9 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	snprintf(rows, sizeof(rows), "%d", POLL_MAX_ROWS);
 	if (full)
 		engine->last_full_poll_us = engine->now.mono_us;
+	else if (engine->woken && engine->full_poll_at_us > engine->last_full_poll_us + FULL_POLL_US)
+		/* The wake-up may be for changed configuration or a recall: soon, then. */
+		engine->full_poll_at_us = engine->last_full_poll_us + FULL_POLL_US;
 	engine->woken = false;
 	llmq_engine_begin(
 		engine, LLMQ_OP_POLL,

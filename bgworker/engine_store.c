@@ -283,6 +283,16 @@ complete_claim(LlmqEngine *engine, const LlmqRows *rows)
 	}
 }
 
+/* A job that was put back is due again: this worker need not wait for a poll to find out. */
+static void
+note_redelivery(LlmqEngine *engine, const LlmqJob *job)
+{
+	int64_t due = engine->now.mono_us + job->step.delay_us;
+
+	if (job->step.kind == LLMQ_STEP_REDELIVER && engine->full_poll_at_us > due)
+		engine->full_poll_at_us = due;
+}
+
 static void
 complete_settle(LlmqEngine *engine, const LlmqRows *rows)
 {
@@ -297,6 +307,7 @@ complete_settle(LlmqEngine *engine, const LlmqRows *rows)
 		LlmqJob *job = engine->settling.head;
 
 		llmq_job_list_remove(&engine->settling, job);
+		note_redelivery(engine, job);
 		forget_job(engine, job);
 	}
 }
