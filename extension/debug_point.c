@@ -14,12 +14,13 @@
 #include <unistd.h>
 
 #include "miscadmin.h"
-#include "storage/pmsignal.h"
+#include "storage/latch.h"
 #include "utils/guc.h"
+#include "utils/wait_event.h"
 
 #include "debug_point.h"
 
-#define LOOK_INTERVAL_US 5000
+#define LOOK_INTERVAL_MS 5
 
 static char *llmq_debug_point = NULL;
 
@@ -46,9 +47,9 @@ llmq_debug_point_reach(const char *name)
 	while (access(path, F_OK) == 0)
 	{
 		/* When the postmaster was the one killed, nobody else would end this process. */
-		if (!PostmasterIsAlive())
+		if (WaitLatch(NULL, WL_TIMEOUT | WL_POSTMASTER_DEATH, LOOK_INTERVAL_MS, PG_WAIT_EXTENSION) &
+			WL_POSTMASTER_DEATH)
 			_exit(2);
-		pg_usleep(LOOK_INTERVAL_US);
 	}
 }
 
