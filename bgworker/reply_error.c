@@ -14,6 +14,8 @@
 #include "retry.h"
 #include "text.h"
 
+#define US_PER_SECOND INT64_C(1000000)
+
 #define LENGTH_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Quota ids stand four levels deep in an error of Google's. */
@@ -285,14 +287,16 @@ read_wish(LlmqReply *reply, LlmqSlice details)
 	while (reply->error.wish_us < 0 && llmq_slice_next(&walk, &detail))
 	{
 		LlmqSlice delay = llmq_slice_member(detail, "retryDelay");
+		const char *text;
 		int64_t us;
 
 		if (!llmq_slice_given(delay) || !is_retry_info(reply, llmq_slice_member(detail, "@type")))
 			continue;
-		if (llmq_slice_kind(delay) == '"')
-			delay = (LlmqSlice){delay.at + 1, delay.len - 2};
-		if (llmq_retry_parse_number(delay.at, delay.len, INT64_C(1000000), &us) ||
-			llmq_retry_parse_duration(delay.at, delay.len, &us))
+		text = llmq_slice_kind(delay) == '"'
+				   ? llmq_answer_string(&reply->answer, delay)
+				   : llmq_arena_strndup(reply->answer.arena, delay.at, delay.len);
+		if (text != NULL && (llmq_retry_parse_number(text, strlen(text), US_PER_SECOND, &us) ||
+							 llmq_retry_parse_duration(text, strlen(text), &us)))
 			reply->error.wish_us = us;
 	}
 }

@@ -16,6 +16,7 @@
 #include "../../bgworker/json_slice.h"
 #include "../../bgworker/json_text.h"
 #include "../../bgworker/reply.h"
+#include "../../bgworker/retry.h"
 #include "tap.h"
 
 #define CASE_ARENA_BYTES ((size_t) 256 * 1024 * 1024)
@@ -37,7 +38,8 @@ typedef enum CasePortions
 {
 	CASE_AS_SENT,
 	CASE_WHOLE,
-	CASE_BYTES
+	CASE_BYTES,
+	CASE_RANDOM
 } CasePortions;
 
 typedef struct CasePiece
@@ -59,6 +61,8 @@ typedef struct Case
 	CasePiece *pieces;
 	size_t piece_count;
 	bool change_header_case;
+	CasePortions portions;
+	LlmqRandom random; /* for CASE_RANDOM */
 } Case;
 
 static inline char *
@@ -213,20 +217,23 @@ case_load(Case *it, LlmqArena *arena, LlmqSlice from)
 
 /* Feeds bytes in the portions asked for. */
 static inline LlmqFeed
-case_feed(LlmqReply *reply, const char *bytes, size_t len, CasePortions portions)
+case_feed(Case *it, LlmqReply *reply, const char *bytes, size_t len)
 {
-	size_t step = portions == CASE_BYTES ? 1 : len;
 	LlmqFeed feed = LLMQ_FEED_MORE;
+	size_t step = it->portions == CASE_BYTES ? 1 : len;
 
 	for (size_t at = 0; at < len && feed == LLMQ_FEED_MORE; at += step)
+	{
+		if (it->portions == CASE_RANDOM)
+			step = 1 + (size_t) llmq_random_upto(&it->random, len > 10000 ? 50000 : 40);
 		feed = llmq_reply_body(reply, bytes + at, len - at < step ? len - at : step);
+	}
 	return feed;
 }
 
 /* Undoes gzip; false if it is none. */
 static inline bool
-case_feed_gzip(LlmqReply *reply, z_stream *zip, const CasePiece *piece, CasePortions portions,
-			   LlmqFeed *feed)
+case_feed_gzip(Case *it, LlmqReply *reply, z_stream *zip, const CasePiece *piece, LlmqFeed *feed)
 {
 	char out[16384];
 
@@ -241,7 +248,7 @@ case_feed_gzip(LlmqReply *reply, z_stream *zip, const CasePiece *piece, CasePort
 		result = inflate(zip, Z_SYNC_FLUSH);
 		if (result != Z_OK && result != Z_STREAM_END && result != Z_BUF_ERROR)
 			return false;
-		*feed = case_feed(reply, out, sizeof(out) - zip->avail_out, portions);
+		*feed = case_feed(it, reply, out, sizeof(out) - zip->avail_out);
 	} while (*feed == LLMQ_FEED_MORE && zip->avail_out == 0);
 	return true;
 }
@@ -322,7 +329,7 @@ case_end(Case *it, size_t sent)
 
 /* Feeds the body until the reply has enough, the clock runs out, or the body ends. */
 static inline LlmqTransferEnd
-case_feed_body(Case *it, LlmqReply *reply, CasePortions portions)
+case_feed_body(Case *it, LlmqReply *reply)
 {
 	int64_t elapsed_ms = case_integer(it->response, "delay_ms", 0);
 	int64_t delay_ms = case_integer(it->response, "chunk_delay_ms", 0);
@@ -344,9 +351,9 @@ case_feed_body(Case *it, LlmqReply *reply, CasePortions portions)
 		if (elapsed_ms > it->timeout_ms)
 			end = LLMQ_END_TIMEOUT;
 		else if (encoding == NULL || strcasecmp(encoding, "identity") == 0)
-			feed = case_feed(reply, piece->bytes, piece->len, portions);
+			feed = case_feed(it, reply, piece->bytes, piece->len);
 		else if (strcasecmp(encoding, "gzip") != 0 ||
-				 !case_feed_gzip(reply, &zip, piece, portions, &feed))
+				 !case_feed_gzip(it, reply, &zip, piece, &feed))
 			end = LLMQ_END_BAD_ENCODING;
 		if (feed != LLMQ_FEED_MORE)
 			end = LLMQ_END_STOPPED;
@@ -356,7 +363,7 @@ case_feed_body(Case *it, LlmqReply *reply, CasePortions portions)
 }
 
 static inline LlmqTransferEnd
-case_play(Case *it, LlmqReply *reply, CasePortions portions)
+case_play(Case *it, LlmqReply *reply)
 {
 	LlmqSliceWalk interim = llmq_slice_walk(llmq_slice_member(it->response, "interim"));
 	LlmqSliceWalk repeated = llmq_slice_walk(llmq_slice_member(it->response, "header_repeat"));
@@ -377,7 +384,7 @@ case_play(Case *it, LlmqReply *reply, CasePortions portions)
 		return LLMQ_END_HEADERS_LARGE;
 	if (status == 204 || status == 304)
 		return LLMQ_END_COMPLETE;
-	return case_feed_body(it, reply, portions);
+	return case_feed_body(it, reply);
 }
 
 static inline void
@@ -474,7 +481,8 @@ case_run(Case *it, CasePortions portions, LlmqBuffer *why)
 	LlmqVerdict verdict;
 	LlmqSlice json;
 
-	llmq_reply_finish(reply, case_play(it, reply, portions), NULL, CASE_NOW_US, &verdict);
+	it->portions = portions;
+	llmq_reply_finish(reply, case_play(it, reply), NULL, CASE_NOW_US, &verdict);
 	llmq_reply_destroy(reply);
 	case_compare(it, &verdict, why);
 	if (verdict.response != NULL &&
