@@ -1,0 +1,71 @@
+# What test/run and test/demo/run share: the set-up, a build staged in a temporary folder, and a
+# child there that leaves nothing behind.  Sourced, by a script that has set -euo pipefail.
+#
+# Sets source, build, tmp.  Environment: PG_CONFIG, LLMQ_BUILD (build folder, if not the source
+# folder), LLMQ_STAGE (a stage that exists already: then nothing is built).
+
+umask 022
+source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+build=$(cd "${LLMQ_BUILD:-$source}" && pwd)
+tmp=
+child=
+
+# Installs what is missing, and makes the temporary folder, which does not outlive the script.
+stage_open() {
+	"$source/test/setup-debian"
+	tmp=$(mktemp -d "${TMPDIR:-/tmp}/$1-XXXXXX")
+	trap stage_leave EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM HUP
+}
+
+stage_leave() {
+	local status=$?
+	trap - EXIT INT TERM HUP
+	if [ -n "$child" ]; then
+		kill -TERM "$child" 2>/dev/null || true
+		wait "$child" 2>/dev/null || true
+	fi
+	rm -rf "$tmp"
+	exit "$status"
+}
+
+# Makes the targets and stages llmq, and copies what the tests need: the checkout may be where the
+# user who runs PostgreSQL cannot read.  Two runs in one checkout take turns, for they share the objects.
+stage_build() {
+	exec 9<"$source/Makefile"
+	flock 9
+	if [ -z "${LLMQ_STAGE:-}" ]; then
+		local make=("${MAKE:-make}" -s --no-print-directory -C "$build")
+		[ "$build" = "$source" ] || make+=(-f "$source/Makefile")
+		"${make[@]}" "$@" 9<&-
+		"${make[@]}" install DESTDIR="$tmp/stage" 9<&- >/dev/null
+	fi
+	mkdir -p "$tmp/tree/build" "$tmp/tmp"
+	cp -R "$source/test" "$tmp/tree/test"
+	if [ -d "$build/build/unit" ]; then
+		mkdir "$tmp/tree/build/unit"
+		find "$build/build/unit" -name '*_test' -type f -perm -u+x -exec cp -t "$tmp/tree/build/unit" {} +
+	fi
+	exec 9<&-
+}
+
+# Runs a command in the copied tree, in a clean environment with the NAME=VALUE words that come
+# before it; as user postgres if this is root, because PostgreSQL refuses root.
+stage_run() {
+	local env=(
+		PATH=/usr/bin:/bin:/usr/sbin:/sbin LANG=C.UTF-8 HOME="$tmp/tmp" TMPDIR="$tmp/tmp"
+		PG_CONFIG="$(command -v "${PG_CONFIG:-pg_config}")" LLMQ_STAGE="${LLMQ_STAGE:-$tmp/stage}"
+	)
+	local as=() status=0
+	if [ "$(id -u)" = 0 ]; then
+		chown -R postgres: "$tmp"
+		as=(setpriv --reuid=postgres --regid=postgres --init-groups --)		# unlike runuser, no process between us
+	fi
+	cd "$tmp/tree"
+	env -i "${env[@]}" "${as[@]}" env "$@" &
+	child=$!
+	wait "$child" || status=$?
+	child=
+	return "$status"
+}
