@@ -12,10 +12,7 @@ use LlmqTest;
 use Test::More;
 use Time::HiRes qw(sleep);
 
-# The dialects that the worker speaks so far.
-my %spoken = map { $_ => 1 } qw(openai_chat);
-
-my @cases = grep { $spoken{ $_->{api} } } map { read_cases($_) } sort glob "$FindBin::Bin/../cases/*.json";
+my @cases = map { read_cases($_) } sort glob "$FindBin::Bin/../cases/*.json";
 @cases or plan skip_all => 'there are no cases';
 
 my $provider = start_provider();
@@ -98,8 +95,8 @@ sub verdict
 			CASE WHEN a.outcome = 'success' THEN r.text ELSE d.text END AS text, r.embedding
 		FROM llmq.attempt AS a LEFT JOIN llmq.result AS r USING (job_id) LEFT JOIN llmq.dead_letter AS d USING (job_id)
 		WHERE a.job_id = '$case->{job}' AND a.delivery = 1 AND a.attempt = 1");
-	my @vectors = @{ delete $got->{embedding} // [] };
-	$got->{embeddings} = [ map { sprintf '%.5g', $_ } map { ref $_ ? @{$_} : $_ } @vectors ] if $case->{expect}{embeddings};
+	my $vectors = delete $got->{embedding};
+	$got->{embeddings} = $vectors && [ map { sprintf '%.5g', $_ } map { ref $_ ? @{$_} : $_ } @{$vectors} ] if exists $case->{expect}{embeddings};
 	$got->{calls} = grep { $_->{path} =~ m{^/\Q$case->{name}\E/} } $provider->calls;
 	return $got;
 }
