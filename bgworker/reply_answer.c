@@ -40,7 +40,6 @@ static const LlmqReasonName shared_reasons[] = {
 
 static LlmqReason find_reason(const LlmqReasonName *names, LlmqSlice reason);
 static size_t room(const LlmqAnswer *answer);
-static LlmqChoice *add_choice(LlmqAnswer *answer, int64_t index);
 static LlmqToolCall *add_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index);
 static bool carries(const LlmqChoice *choice);
 static void free_calls(LlmqAnswer *answer, LlmqChoice *choice);
@@ -84,8 +83,30 @@ llmq_answer_choice(LlmqAnswer *answer, int64_t index)
 			break;
 	}
 	if (choice == NULL)
-		choice = add_choice(answer, index);
+		return llmq_answer_add_choice(answer, index);
 	answer->last_choice = choice;
+	return choice;
+}
+
+LlmqChoice *
+llmq_answer_add_choice(LlmqAnswer *answer, int64_t index)
+{
+	LlmqChoice **end = &answer->choices;
+	LlmqChoice *choice;
+
+	if (answer->choice_count == CHOICES_MAX)
+		return NULL;
+	choice = llmq_arena_alloc(answer->arena, sizeof(*choice));
+	if (choice == NULL)
+		return NULL;
+	choice->index = index;
+	llmq_buffer_init(&choice->text, room(answer));
+	llmq_buffer_init(&choice->refusal, room(answer));
+	while (*end != NULL)
+		end = &(*end)->next;
+	*end = choice;
+	answer->last_choice = choice;
+	answer->choice_count++;
 	return choice;
 }
 
@@ -296,25 +317,6 @@ static size_t
 room(const LlmqAnswer *answer)
 {
 	return answer->options->max_bytes * GROWTH_MAX + GROWTH_MIN;
-}
-
-static LlmqChoice *
-add_choice(LlmqAnswer *answer, int64_t index)
-{
-	LlmqChoice *choice;
-
-	if (answer->choice_count == CHOICES_MAX)
-		return NULL;
-	choice = llmq_arena_alloc(answer->arena, sizeof(*choice));
-	if (choice == NULL)
-		return NULL;
-	choice->index = index;
-	llmq_buffer_init(&choice->text, room(answer));
-	llmq_buffer_init(&choice->refusal, room(answer));
-	choice->next = answer->choices;
-	answer->choices = choice;
-	answer->choice_count++;
-	return choice;
 }
 
 static LlmqToolCall *

@@ -82,34 +82,16 @@ typedef struct LlmqAnswer
 	bool no_memory;
 } LlmqAnswer;
 
-typedef struct LlmqReplyDialect
-{
-	bool json_lines; /* a stream is lines of JSON, not server-sent events */
-	const LlmqReasonName *reasons;
-
-	/*
-	 * Reads an object, a whole document or a frame.  False: it has not the
-	 * dialect's shape.  Errors are not its business.
-	 */
-	bool (*read)(LlmqAnswer *answer, LlmqSlice root, bool frame);
-} LlmqReplyDialect;
-
-extern const LlmqReplyDialect llmq_reply_openai_chat;
-extern const LlmqReplyDialect llmq_reply_openai_responses;
-extern const LlmqReplyDialect llmq_reply_anthropic;
-extern const LlmqReplyDialect llmq_reply_gemini;
-extern const LlmqReplyDialect llmq_reply_ollama;
-extern const LlmqReplyDialect llmq_reply_embeddings;
-
 extern void llmq_answer_init(LlmqAnswer *answer, LlmqArena *arena, const LlmqReplyOptions *options);
 
-/* Finds or adds a choice; NULL when there are too many or memory is out. */
+/* Finds a choice, or adds one; NULL when there are too many or memory is out. */
 extern LlmqChoice *llmq_answer_choice(LlmqAnswer *answer, int64_t index);
+extern LlmqChoice *llmq_answer_add_choice(LlmqAnswer *answer, int64_t index);
 
 /* The index that a value gives, or else the position. */
 extern int64_t llmq_answer_index(LlmqSlice value, int64_t position);
 
-/* The choice that is the answer: the lowest index that carries anything, else the lowest. */
+/* The answer: the choice of the lowest index that carries anything, else of the lowest. */
 extern LlmqChoice *llmq_answer_pick(const LlmqAnswer *answer);
 
 /* Tells whether any choice carries text. */
@@ -141,9 +123,6 @@ extern void llmq_answer_model(LlmqAnswer *answer, LlmqSlice name);
 
 /* Notes a count; what is no count leaves the one before. */
 extern void llmq_answer_count(LlmqAnswer *answer, LlmqCount which, LlmqSlice value);
-
-/* Reads usage in OpenAI's oldest form (reply_openai_chat.c). */
-extern void llmq_answer_usage(LlmqAnswer *answer, LlmqSlice usage);
 
 /* The sum of parts of which at least one was reported, else -1. */
 extern int64_t llmq_answer_sum(const LlmqAnswer *answer, LlmqCount first, LlmqCount last);

@@ -8,7 +8,7 @@
  * a tool's input comes as pieces of JSON.  Input is counted without what the
  * cache took part in, so the three counts make up the input.
  */
-#include "reply_answer.h"
+#include "reply_dialect.h"
 
 static bool read_anthropic(LlmqAnswer *answer, LlmqSlice root, bool frame);
 static bool read_event(LlmqAnswer *answer, LlmqSlice event);

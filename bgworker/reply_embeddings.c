@@ -7,7 +7,7 @@
  * A vector stored beside the wrong text is worse than a failure: there must be
  * exactly one for each input, of numbers that a float4 holds, all of one length.
  */
-#include "reply_answer.h"
+#include "reply_dialect.h"
 
 #include <float.h>
 #include <math.h>
@@ -38,7 +38,7 @@ read_embeddings(LlmqAnswer *answer, LlmqSlice root, bool frame)
 	LlmqSlice *vectors;
 
 	llmq_answer_model(answer, llmq_slice_member(root, "model"));
-	llmq_answer_usage(answer, llmq_slice_member(root, "usage"));
+	llmq_reply_read_usage(answer, llmq_slice_member(root, "usage"));
 	if (inputs == 0 || llmq_slice_kind(data) != '[' || llmq_slice_count(data) != inputs)
 		return false;
 	vectors = llmq_arena_alloc(answer->arena, inputs * sizeof(*vectors));

@@ -241,13 +241,14 @@ read_names(LlmqReply *reply, LlmqSlice error, LlmqSlice beside)
 		if (found->name_class == LLMQ_ERROR_NONE ||
 			(found->name_class == LLMQ_ERROR_BAD_REQUEST && class != LLMQ_ERROR_NONE))
 			found->name_class = class;
-		if (found->number == 0 && llmq_json_text_integer(names[i], &number) && number >= 400 &&
-			number <= 599)
-			found->number = (int) number;
+		if (llmq_json_text_integer(names[i], &number) && number >= 400 && number <= 599)
+		{
+			found->number = found->number == 0 ? (int) number : found->number;
+			found->quota = found->quota || number == 402;
+		}
 		if ((i == 0 || i == 4) && llmq_slice_given(names[i]) && !llmq_slice_equals(names[i], ""))
 			coded = true;
 	}
-	found->quota = found->number == 402;
 	found->bare = !coded && is_named(reply, names[1], "invalid_request_error");
 }
 

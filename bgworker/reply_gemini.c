@@ -7,10 +7,10 @@
  * A frame of a stream is a response like a document, with the next parts of each
  * candidate.  A blocked prompt has no candidates and says so in promptFeedback.
  */
-#include "reply_answer.h"
+#include "reply_dialect.h"
 
 static bool read_gemini(LlmqAnswer *answer, LlmqSlice root, bool frame);
-static bool read_candidate(LlmqAnswer *answer, LlmqSlice candidate, int64_t position);
+static bool read_candidate(LlmqAnswer *answer, LlmqSlice candidate, int64_t position, bool frame);
 static bool read_parts(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice parts);
 static bool read_blocked(LlmqAnswer *answer, LlmqSlice feedback);
 static void read_usage(LlmqAnswer *answer, LlmqSlice usage);
@@ -49,25 +49,26 @@ read_gemini(LlmqAnswer *answer, LlmqSlice root, bool frame)
 		return false;
 	while (llmq_slice_next(&walk, &candidate))
 	{
-		if (!read_candidate(answer, candidate, position++))
+		if (!read_candidate(answer, candidate, position++, frame))
 			return false;
 	}
 	return position > 0 || read_blocked(answer, llmq_slice_member(root, "promptFeedback")) || frame;
 }
 
 static bool
-read_candidate(LlmqAnswer *answer, LlmqSlice candidate, int64_t position)
+read_candidate(LlmqAnswer *answer, LlmqSlice candidate, int64_t position, bool frame)
 {
 	LlmqSlice content = llmq_slice_member(candidate, "content");
 	LlmqSlice parts = llmq_slice_member(content, "parts");
+	int64_t index = llmq_answer_index(llmq_slice_member(candidate, "index"), position);
 	LlmqChoice *choice;
 
 	if (llmq_slice_kind(candidate) != '{' ||
 		(llmq_slice_given(content) && llmq_slice_kind(content) != '{') ||
 		(llmq_slice_given(parts) && llmq_slice_kind(parts) != '['))
 		return false;
-	choice = llmq_answer_choice(answer,
-								llmq_answer_index(llmq_slice_member(candidate, "index"), position));
+	/* In a document, candidates of one index are still two. */
+	choice = frame ? llmq_answer_choice(answer, index) : llmq_answer_add_choice(answer, index);
 	if (choice == NULL || !read_parts(answer, choice, parts))
 		return false;
 	llmq_answer_reason(answer, choice, llmq_slice_member(candidate, "finishReason"));

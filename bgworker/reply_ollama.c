@@ -7,7 +7,7 @@
  * A stream is one JSON object a line; the last has done true, the reason and the
  * counts.  Tool calls come whole, without ids.
  */
-#include "reply_answer.h"
+#include "reply_dialect.h"
 
 static bool read_ollama(LlmqAnswer *answer, LlmqSlice root, bool frame);
 static bool read_calls(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice calls);

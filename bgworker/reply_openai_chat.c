@@ -7,7 +7,7 @@
  * Streams bring deltas: text is added up, tool calls are found by their index.
  * Usage stands beside the choices, in whichever chunk the server likes.
  */
-#include "reply_answer.h"
+#include "reply_dialect.h"
 
 static bool read_chat(LlmqAnswer *answer, LlmqSlice root, bool frame);
 static bool read_choice(LlmqAnswer *answer, LlmqSlice from, int64_t position, bool frame);
@@ -38,7 +38,7 @@ read_chat(LlmqAnswer *answer, LlmqSlice root, bool frame)
 	int64_t position = 0;
 
 	llmq_answer_model(answer, llmq_slice_member(root, "model"));
-	llmq_answer_usage(answer, llmq_slice_member(root, "usage"));
+	llmq_reply_read_usage(answer, llmq_slice_member(root, "usage"));
 	if (!llmq_slice_given(choices))
 		return frame;
 	if (llmq_slice_kind(choices) != '[')
@@ -61,7 +61,8 @@ read_choice(LlmqAnswer *answer, LlmqSlice from, int64_t position, bool frame)
 
 	if (llmq_slice_kind(from) != '{')
 		return false;
-	choice = llmq_answer_choice(answer, index);
+	/* In a document, choices of one index are still two. */
+	choice = frame ? llmq_answer_choice(answer, index) : llmq_answer_add_choice(answer, index);
 	if (choice == NULL)
 		return false;
 	/* Some servers put the whole answer into a single chunk. */
@@ -186,7 +187,7 @@ read_function(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice function, bool f
 }
 
 void
-llmq_answer_usage(LlmqAnswer *answer, LlmqSlice usage)
+llmq_reply_read_usage(LlmqAnswer *answer, LlmqSlice usage)
 {
 	LlmqSlice details = llmq_slice_member(usage, "prompt_tokens_details");
 

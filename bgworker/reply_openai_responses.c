@@ -7,7 +7,7 @@
  * A stream brings deltas and ends with an event that holds the whole response;
  * what stands there beats the deltas.
  */
-#include "reply_answer.h"
+#include "reply_dialect.h"
 
 static bool read_responses(LlmqAnswer *answer, LlmqSlice root, bool frame);
 static bool read_event(LlmqAnswer *answer, LlmqSlice event);

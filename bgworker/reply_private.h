@@ -9,7 +9,7 @@
 #ifndef LLMQ_REPLY_PRIVATE_H
 #define LLMQ_REPLY_PRIVATE_H
 
-#include "reply_answer.h"
+#include "reply_dialect.h"
 #include "sse.h"
 
 /* Headers that are looked at. */
