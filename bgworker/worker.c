@@ -101,10 +101,16 @@ check_in(Worker *worker, Datum database)
 {
 	worker->database = DatumGetObjectId(database);
 	memcpy(&worker->index, MyBgworkerEntry->bgw_extra, sizeof(worker->index));
-	BackgroundWorkerInitializeConnectionByOid(worker->database, InvalidOid, 0);
 	llmq_shared_attach();
 	if (!llmq_shared_register_worker(worker->database, worker->index))
 		proc_exit(0);
+	if (llmq_database_is_contended(worker->database))
+	{
+		/* To connect now would be to wait for the database, and perhaps to find it gone. */
+		llmq_shared_report(worker->database, LLMQ_STATUS_ASIDE);
+		proc_exit(0);
+	}
+	BackgroundWorkerInitializeConnectionByOid(worker->database, InvalidOid, 0);
 	llmq_store_spi_configure_session();
 	if (!has_extension())
 	{

@@ -8,6 +8,6 @@
 #define LLMQ_WORKER_H
 
 /* The launcher starts it with the database's OID and, in bgw_extra, the worker's index. */
-extern PGDLLEXPORT void llmq_worker_main(Datum database) pg_attribute_noreturn();
+extern PGDLLEXPORT void llmq_worker_main(Datum database);
 
 #endif /* LLMQ_WORKER_H */

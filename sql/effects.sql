@@ -6,7 +6,8 @@
 -- From the second death on every key, explicit or not, names the death.
 CREATE OR REPLACE FUNCTION llmq.emit_messages(ended llmq.placement[], occasion text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
     WITH entry AS (
@@ -84,7 +85,7 @@ DECLARE
     reason constant text := concat_ws(': ', error_class, error_message);
 BEGIN
     SELECT least(q.max_deliveries, (j.policy ->> 'max_deliveries')::int),
-        llmq.last_start(j, q.max_age)
+        llmq.last_start(j.expires_at, j.submitted_at, q.max_age)
     INTO allowed, last_start
     FROM llmq.job AS j LEFT JOIN llmq.queue_policy AS q ON q.name = j.queue
     WHERE j.job_id = p.job_id;

@@ -64,6 +64,8 @@ COMMENT ON FUNCTION llmq.worker_config() IS
     'the configuration as a worker needs it; spans in microseconds';
 
 -- The latest time at which a delivery of a job may start.
-CREATE OR REPLACE FUNCTION llmq.last_start(job llmq.job, max_age interval) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION llmq.last_start(
+    expires_at timestamptz, submitted_at timestamptz, max_age interval)
+RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE
-AS $$ SELECT least(job.expires_at, job.submitted_at + max_age) $$;
+AS $$ SELECT least(expires_at, submitted_at + max_age) $$;

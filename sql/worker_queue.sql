@@ -21,8 +21,8 @@ CREATE OR REPLACE FUNCTION llmq.worker_poll(
 RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
     job_id uuid, delivery int)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off SET enable_sort = off
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -86,7 +86,8 @@ $$;
 -- Makes ready what is due.  Returns the number of jobs moved.
 CREATE OR REPLACE FUNCTION llmq.promote_deferred(max_rows int) RETURNS int
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     moved int;
@@ -114,8 +115,8 @@ CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
 RETURNS TABLE (seq bigint, job_id uuid, delivery int, counted int, queue text, prompt text,
     system text, messages jsonb, params jsonb, model text, policy jsonb, idempotency_keys jsonb)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off
-SET enable_mergejoin = off
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -123,6 +124,7 @@ DECLARE
     picked llmq.placement[];
     expired llmq.placement[];
     taken int;
+    alive int;
     keyed constant text[] := ARRAY(
         SELECT name FROM llmq.endpoint WHERE enabled AND idempotency_header IS NOT NULL);
 BEGIN
@@ -149,32 +151,33 @@ BEGIN
             AND (w.in_flight = 0 OR w.heartbeat < clock_timestamp() - llmq.lease_ttl() / 3);
     END IF;
 
-    SELECT array_agg(p) INTO expired
-    FROM unnest(picked) AS p
-    JOIN llmq.job AS j ON j.job_id = p.job_id
-    LEFT JOIN llmq.queue AS q ON q.name = p.queue
-    WHERE llmq.last_start(j, coalesce(q.max_age, standard.max_age)) < clock_timestamp();
-    IF expired IS NOT NULL THEN
-        PERFORM llmq.bury(expired, 'expired', 'no delivery may start after expires_at or max_age');
-        picked := ARRAY(SELECT p FROM unnest(picked) AS p
-            WHERE p.job_id <> ALL (ARRAY(SELECT e.job_id FROM unnest(expired) AS e)));
-    END IF;
-
     RETURN QUERY
-        WITH leased AS (
-            INSERT INTO llmq.lease (job_id, worker_id, queue, tenant, priority, deliveries, counted,
-                deaths, claimed_at, deadline)
-            SELECT p.job_id, own, p.queue, p.tenant, p.priority, p.deliveries + 1, p.counted,
-                p.deaths, clock_timestamp(), clock_timestamp() +
-                coalesce((j.policy ->> 'deadline')::interval, q.deadline, standard.deadline)
+        WITH claimed AS MATERIALIZED (
+            SELECT p.*, j.prompt, j.system, j.messages, j.params, j.model, j.policy,
+                coalesce((j.policy ->> 'deadline')::interval, q.deadline, standard.deadline) AS deadline
             FROM unnest(picked) AS p
             JOIN llmq.job AS j ON j.job_id = p.job_id
             LEFT JOIN llmq.queue AS q ON q.name = p.queue
+            WHERE coalesce(llmq.last_start(j.expires_at, j.submitted_at,
+                coalesce(q.max_age, standard.max_age)) >= clock_timestamp(), true)
+        ), leased AS (
+            INSERT INTO llmq.lease (job_id, worker_id, queue, tenant, priority, deliveries, counted,
+                deaths, claimed_at, deadline)
+            SELECT c.job_id, own, c.queue, c.tenant, c.priority, c.deliveries + 1, c.counted,
+                c.deaths, clock_timestamp(), clock_timestamp() + c.deadline
+            FROM claimed AS c
         )
-        SELECT NULL::bigint, p.job_id, p.deliveries + 1, p.counted, p.queue, j.prompt, j.system,
-            j.messages, j.params, j.model, llmq.worker_policy(j.policy),
-            llmq.idempotency_keys(p.job_id, keyed)
-        FROM unnest(picked) AS p JOIN llmq.job AS j ON j.job_id = p.job_id;
+        SELECT NULL::bigint, c.job_id, c.deliveries + 1, c.counted, c.queue, c.prompt, c.system,
+            c.messages, c.params, c.model, llmq.worker_policy(c.policy),
+            CASE WHEN keyed <> '{}' THEN llmq.idempotency_keys(c.job_id, keyed) END
+        FROM claimed AS c;
+    GET DIAGNOSTICS alive = ROW_COUNT;
+
+    IF alive < taken THEN
+        expired := ARRAY(SELECT p FROM unnest(picked) AS p
+            WHERE NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.job_id = p.job_id));
+        PERFORM llmq.bury(expired, 'expired', 'no delivery may start after expires_at or max_age');
+    END IF;
 
     IF taken < cardinality(seqs) THEN
         RETURN QUERY

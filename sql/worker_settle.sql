@@ -19,7 +19,8 @@
 CREATE OR REPLACE FUNCTION llmq.worker_settle(own bigint, entries jsonb)
 RETURNS TABLE (job_id uuid, verdict text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -69,6 +70,11 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'gone';
     END IF;
+    -- The delivery's own attempts replace the one that was written when its lease was taken.
+    IF jsonb_array_length(entry -> 'attempts') > 0 THEN
+        DELETE FROM llmq.attempt
+        WHERE job_id = late_job AND delivery = (entry ->> 'delivery')::int AND attempt = 0;
+    END IF;
     IF entry ->> 'outcome' = 'succeeded' THEN
         place := llmq.take_place(late_job);
     END IF;
@@ -114,7 +120,8 @@ $$;
 -- Settles entries whose jobs were taken out of their places by the caller.
 CREATE OR REPLACE FUNCTION llmq.settle_placed(placed llmq.placement[], entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
 AS $$
 DECLARE
     done llmq.placement[];
@@ -171,17 +178,12 @@ BEGIN
 END
 $$;
 
--- Writes the attempts of settled deliveries; they replace the attempt 0 that a
--- takeover left for the same delivery.
+-- Writes the attempts of settled deliveries.
 CREATE OR REPLACE FUNCTION llmq.record_attempts(entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    DELETE FROM llmq.attempt AS a
-    USING jsonb_to_recordset(entries) AS e (job_id uuid, delivery int, attempts jsonb)
-    WHERE a.job_id = e.job_id AND a.delivery = e.delivery AND a.attempt = 0
-        AND jsonb_array_length(e.attempts) > 0;
     INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
         http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
         output_tokens, cached_tokens, bytes_in, billing, request_id)
