@@ -45,6 +45,7 @@ static bool is_split(const LlmqReply *reply);
 static void feed(LlmqReply *reply, const char *bytes, size_t len);
 static void feed_stream(LlmqReply *reply, const char *bytes, size_t len);
 static bool take_frame(void *user, char *data, size_t len, bool whole);
+static bool refuse_frame(LlmqReply *reply, const char *data, size_t len, bool marked);
 static bool read_frame(LlmqReply *reply, LlmqSlice root);
 static void read_document(LlmqReply *reply);
 
@@ -262,9 +263,8 @@ take_frame(void *user, char *data, size_t len, bool whole)
 
 		if (!whole && !end)
 			return true;
-		reply->malformed = !end && !llmq_reply_marker_read(reply);
 		reply->any_frame = true;
-		return false;
+		return end ? false : refuse_frame(reply, data, len, llmq_reply_marker_read(reply));
 	}
 	if (!reply->any_frame)
 	{
@@ -274,6 +274,22 @@ take_frame(void *user, char *data, size_t len, bool whole)
 			llmq_buffer_free(&reply->body);
 	}
 	return read_frame(reply, root);
+}
+
+/* A malformed frame ends the reading; behind the marker it does nothing else. */
+static bool
+refuse_frame(LlmqReply *reply, const char *data, size_t len, bool marked)
+{
+	if (marked)
+		return false;
+	reply->malformed = true;
+	/* What is refused is shown. */
+	if (is_split(reply))
+	{
+		llmq_buffer_reset(&reply->body);
+		llmq_buffer_append(&reply->body, data, len < EXCERPT_BYTES ? len : EXCERPT_BYTES);
+	}
+	return false;
 }
 
 /* Reads a frame; once the marker was read only what it adds to the answer counts. */
@@ -288,10 +304,7 @@ read_frame(LlmqReply *reply, LlmqSlice root)
 	if (!marked && llmq_reply_find_error(reply, root))
 		return false;
 	if (!shaped)
-	{
-		reply->malformed = !marked;
-		return false;
-	}
+		return refuse_frame(reply, root.at, root.len, marked);
 	return !reply->answer.over;
 }
 

@@ -109,7 +109,7 @@ classify_end(const LlmqReply *reply, LlmqTransferEnd end)
 		default:
 			break;
 	}
-	return reply->status == 0 ? LLMQ_ERROR_INTERRUPTED : classify_body(reply);
+	return reply->status < 200 ? LLMQ_ERROR_INTERRUPTED : classify_body(reply);
 }
 
 /* Rules 6 to 8. */
