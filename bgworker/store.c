@@ -27,7 +27,7 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 					   "SELECT seq, job_id, delivery, counted, queue, prompt, system, messages, "
 					   "params, model, policy, idempotency_keys "
 					   "FROM llmq.worker_claim($1::bigint, $2::bigint[])",
-					   2, true},
+					   2, false},
 	[LLMQ_OP_SETTLE] = {"settle",
 						"SELECT job_id, verdict FROM llmq.worker_settle($1::bigint, $2::jsonb)", 2,
 						false},

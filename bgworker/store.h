@@ -70,7 +70,10 @@ extern int llmq_store_param_count(LlmqOperation operation);
 /* A name for log lines and activity texts. */
 extern const char *llmq_store_operation_name(LlmqOperation operation);
 
-/* Whether losing the commit to a crash costs no more than a redelivery. */
+/*
+ * Whether the commit need not wait for the disk.  A claim must: its lease is what
+ * remains of a call that a crash cut off, and that may have been billed.
+ */
 extern bool llmq_store_may_commit_asynchronously(LlmqOperation operation);
 
 /* A cell, or NULL; row and column must exist. */
