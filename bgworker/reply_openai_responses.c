@@ -9,6 +9,8 @@
  */
 #include "reply_dialect.h"
 
+#include <string.h>
+
 static bool read_responses(LlmqAnswer *answer, LlmqSlice root, bool frame);
 static bool read_event(LlmqAnswer *answer, LlmqSlice event);
 static bool read_terminal(LlmqAnswer *answer, LlmqSlice event, LlmqSlice type);
@@ -70,14 +72,23 @@ read_event(LlmqAnswer *answer, LlmqSlice event)
 	return true;
 }
 
+/* The status that a terminal event stands for, as JSON. */
+static LlmqSlice
+status_of_type(LlmqSlice type)
+{
+	if (llmq_slice_equals(type, "response.completed"))
+		return (LlmqSlice){"\"completed\"", strlen("\"completed\"")};
+	if (llmq_slice_equals(type, "response.incomplete"))
+		return (LlmqSlice){"\"incomplete\"", strlen("\"incomplete\"")};
+	return (LlmqSlice){"\"failed\"", strlen("\"failed\"")};
+}
+
 static bool
 read_terminal(LlmqAnswer *answer, LlmqSlice event, LlmqSlice type)
 {
 	LlmqSlice response = llmq_slice_member(event, "response");
 	LlmqSlice output = llmq_slice_member(response, "output");
 	LlmqSlice status = llmq_slice_member(response, "status");
-	/* "response.completed" without its quotes and "response." is the status. */
-	LlmqSlice named = {type.at + 1 + 9, type.len - 2 - 9};
 
 	answer->terminal = true;
 	answer->over = true;
@@ -88,7 +99,7 @@ read_terminal(LlmqAnswer *answer, LlmqSlice event, LlmqSlice type)
 			return false;
 	}
 	if (!llmq_slice_given(status))
-		status = named;
+		status = status_of_type(type);
 	read_reason(answer, status, response);
 	return true;
 }
