@@ -138,6 +138,12 @@ llmq_config_endpoint(const LlmqConfig *config, const char *name)
 	return NULL;
 }
 
+LlmqEndpoint *
+llmq_config_endpoint_at(const LlmqConfig *config, int number)
+{
+	return config != NULL && number < config->endpoint_count ? &config->endpoints[number] : NULL;
+}
+
 bool
 llmq_policy_merge(LlmqPolicy *policy, const char *json)
 {

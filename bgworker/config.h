@@ -47,6 +47,7 @@ typedef struct LlmqEndpoint
 
 	/* Kept by the engine. */
 	int in_flight;			   /* calls of this worker */
+	int64_t paused_until_us;   /* the provider wants to be left alone; 0: never */
 	int64_t secret_checked_us; /* 0: never */
 	bool secret_found;
 } LlmqEndpoint;
@@ -71,6 +72,9 @@ extern void llmq_config_destroy(LlmqConfig *config);
 /* By name; NULL if there is none, or config is NULL. */
 extern LlmqQueue *llmq_config_queue(const LlmqConfig *config, const char *name);
 extern LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *name);
+
+/* By number, from 0; NULL behind the last. */
+extern LlmqEndpoint *llmq_config_endpoint_at(const LlmqConfig *config, int number);
 
 /*
  * Lays a job's policy (JSON object, or NULL) over its queue's.  False when it

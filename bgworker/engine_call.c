@@ -22,10 +22,14 @@
 /* How long to wait when the machine itself had no descriptor or memory for a call. */
 #define LOCAL_TROUBLE_WAIT_US 250000
 
+/* How long to wait for a slot of an endpoint that has as many calls as it may have. */
+#define BUSY_WAIT_US 50000
+
 /* How long an endpoint whose secret is missing is left alone. */
 #define SECRET_RECHECK_US 1000000
 
 static bool start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint);
+static void wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, LlmqQueue *queue);
 static void finish_call(LlmqEngine *engine, LlmqJob *job, const LlmqTransferResult *result);
 static void end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step);
 static void wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us);
@@ -58,7 +62,8 @@ has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint)
 static bool
 is_usable(LlmqEngine *engine, LlmqEndpoint *endpoint)
 {
-	return (endpoint->max_in_flight == 0 || endpoint->in_flight < endpoint->max_in_flight) &&
+	return endpoint->paused_until_us <= engine->now.mono_us &&
+		   (endpoint->max_in_flight == 0 || endpoint->in_flight < endpoint->max_in_flight) &&
 		   has_secret(engine, endpoint);
 }
 
@@ -102,6 +107,54 @@ llmq_engine_allowance(void *context, const char *name)
 	return allowed;
 }
 
+/* When an endpoint of a queue that has its secret can be called again; LLMQ_NEVER if it has none.
+ */
+static int64_t
+next_chance(LlmqEngine *engine, LlmqQueue *queue)
+{
+	int64_t soonest = LLMQ_NEVER;
+
+	for (int i = 0; queue != NULL && i < queue->endpoint_count; i++)
+	{
+		LlmqEndpoint *endpoint = queue->endpoints[i];
+		int64_t when = endpoint->paused_until_us;
+
+		if (!has_secret(engine, endpoint))
+			continue;
+		if (when < engine->now.mono_us + BUSY_WAIT_US)
+			when = engine->now.mono_us + BUSY_WAIT_US;
+		if (when < soonest)
+			soonest = when;
+	}
+	return soonest;
+}
+
+/*
+ * No endpoint can be called now.  The job waits in place for one that is paused
+ * or busy, if its deadline allows; else it goes back uncounted, to come again
+ * when there is one, or when somebody has configured one.
+ */
+static void
+wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, LlmqQueue *queue)
+{
+	int64_t now = engine->now.mono_us;
+	int64_t when = next_chance(engine, queue);
+	LlmqStep step = {.kind = LLMQ_STEP_REDELIVER};
+
+	if (when != LLMQ_NEVER &&
+		when + job->policy.min_attempt_us <= job->delivery.started_us + job->policy.deadline_us)
+	{
+		wait_until(engine, job, when);
+		return;
+	}
+	if (when != LLMQ_NEVER)
+	{
+		step.delay_us = when - now;
+		step.error_class = LLMQ_ERROR_RATE_LIMITED;
+	}
+	end_delivery(engine, job, step);
+}
+
 /* Starts the next attempt of a job that is in no list and no heap, or ends its delivery. */
 void
 llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job)
@@ -117,10 +170,9 @@ llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job)
 		return;
 	}
 	endpoint = llmq_engine_choose(engine, queue);
-	if (endpoint == NULL || (queue->paused && job->delivery.attempts == 0))
+	if (endpoint == NULL)
 	{
-		/* What it needs has gone since the claim: back to the queue, where it waits for nothing. */
-		end_delivery(engine, job, (LlmqStep){.kind = LLMQ_STEP_REDELIVER});
+		wait_for_endpoint(engine, job, queue);
 		return;
 	}
 	if (!start_call(engine, job, endpoint))
@@ -259,6 +311,23 @@ leave_endpoint(LlmqEngine *engine, LlmqJob *job)
 		endpoint->in_flight--;
 }
 
+/* A provider that is out of quota or overloaded is left alone for as long as it wishes. */
+static void
+heed_wish(LlmqEngine *engine, const LlmqJob *job)
+{
+	const LlmqVerdict *verdict = &job->verdict;
+	LlmqEndpoint *endpoint = llmq_config_endpoint(engine->config, job->call.endpoint);
+	bool refused = verdict->http_status == 429 || verdict->http_status == 529;
+	int64_t wish = refused ? verdict->retry_after_us : -1;
+
+	if (wish < verdict->exhausted_us)
+		wish = verdict->exhausted_us;
+	if (wish > LLMQ_WISH_WAIT_MAX_US)
+		wish = LLMQ_WISH_WAIT_MAX_US;
+	if (endpoint != NULL && wish > 0 && endpoint->paused_until_us < engine->now.mono_us + wish)
+		endpoint->paused_until_us = engine->now.mono_us + wish;
+}
+
 /* Notes the attempt that the call was, with its verdict. */
 static void
 conclude_call(LlmqEngine *engine, LlmqJob *job, LlmqTransferEnd end, const char *detail)
@@ -286,6 +355,7 @@ finish_call(LlmqEngine *engine, LlmqJob *job, const LlmqTransferResult *result)
 		return;
 	}
 	conclude_call(engine, job, result->end, result->detail[0] == '\0' ? NULL : result->detail);
+	heed_wish(engine, job);
 	step = llmq_delivery_next(&job->policy, &job->delivery, &job->verdict, engine->now.mono_us,
 							  &engine->random);
 	llmq_engine_log(
@@ -351,4 +421,19 @@ end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step)
 	if (job->error == NULL)
 		job->error = describe_end(job);
 	llmq_job_list_add(&engine->ended, job);
+}
+
+/* When the first paused endpoint can be called again; LLMQ_NEVER if none is paused. */
+int64_t
+llmq_engine_pause_ends(const LlmqEngine *engine)
+{
+	int64_t soonest = LLMQ_NEVER;
+	LlmqEndpoint *endpoint;
+
+	for (int i = 0; (endpoint = llmq_config_endpoint_at(engine->config, i)) != NULL; i++)
+	{
+		if (endpoint->paused_until_us > engine->now.mono_us && endpoint->paused_until_us < soonest)
+			soonest = endpoint->paused_until_us;
+	}
+	return soonest;
 }

@@ -119,6 +119,21 @@ count_job(LlmqJob *job, void *context)
 		endpoint->in_flight++;
 }
 
+/* What this worker has learned of the endpoints outlives a change of configuration. */
+static void
+keep_pauses(const LlmqConfig *old, const LlmqConfig *fresh)
+{
+	LlmqEndpoint *endpoint;
+
+	for (int i = 0; (endpoint = llmq_config_endpoint_at(fresh, i)) != NULL; i++)
+	{
+		const LlmqEndpoint *before = llmq_config_endpoint(old, endpoint->name);
+
+		if (before != NULL)
+			endpoint->paused_until_us = before->paused_until_us;
+	}
+}
+
 /* Replaces the configuration; calls under way go on as they began. */
 static void
 take_config(LlmqEngine *engine, const json_t *value, const char *hash)
@@ -133,6 +148,7 @@ take_config(LlmqEngine *engine, const json_t *value, const char *hash)
 		llmq_engine_log(engine, LLMQ_LOG_WARNING, "%s; the one before stays in force", error);
 		return;
 	}
+	keep_pauses(engine->config, config);
 	llmq_config_destroy(engine->config);
 	engine->config = config;
 	snprintf(engine->config_hash, sizeof(engine->config_hash), "%s", hash == NULL ? "" : hash);

@@ -95,6 +95,7 @@ extern void llmq_engine_start_due(LlmqEngine *engine);
 extern void llmq_engine_collect(LlmqEngine *engine);
 extern void llmq_engine_interrupt(LlmqEngine *engine, LlmqJob *job);
 extern int llmq_engine_allowance(void *engine, const char *queue);
+extern int64_t llmq_engine_pause_ends(const LlmqEngine *engine);
 extern LlmqEndpoint *llmq_engine_choose(LlmqEngine *engine, LlmqQueue *queue);
 
 /* engine_poll.c */

@@ -87,6 +87,8 @@ llmq_engine_store_due(LlmqEngine *engine)
 		return 0;
 	if (settleable(engine, &due) != NULL || has_claims(engine))
 		due = 0;
+	if (llmq_ready_count(engine->ready) > 0 && llmq_engine_pause_ends(engine) < due)
+		due = llmq_engine_pause_ends(engine);
 	if (wants_heartbeat(engine) && engine->last_heartbeat_us + HEARTBEAT_US < due)
 		due = engine->last_heartbeat_us + HEARTBEAT_US;
 	if (llmq_engine_poll_due(engine) < due)

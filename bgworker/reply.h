@@ -72,10 +72,12 @@ typedef struct LlmqVerdict
 	LlmqOutcome outcome;
 	LlmqErrorClass error_class;
 	LlmqBilling billing;
-	int http_status;		   /* 0: no status line was read */
-	int64_t retry_after_us;	   /* the provider's wish, -1: none (always -1 unless RETRY) */
-	const char *text;		   /* the answer; for truncated the partial answer; never "" */
-	const char *json;		   /* with require_json: the text as JSON source */
+	int http_status;		/* 0: no status line was read */
+	int64_t retry_after_us; /* the provider's wish, -1: none (always -1 unless RETRY) */
+	int64_t
+		exhausted_us; /* by the limit headers nothing is left for so long, -1: they do not say so */
+	const char *text; /* the answer; for truncated the partial answer; never "" */
+	const char *json; /* with require_json: the text as JSON source */
 	const char *tool_calls;	   /* JSON array in OpenAI form:
 								  [{"id","type":"function","function":{"name","arguments"}}] */
 	const char *embedding;	   /* float4[] literal, 1-D or (embedding_array) 2-D */
@@ -96,7 +98,7 @@ typedef struct LlmqReply LlmqReply;
 /* Starts to read an answer; all memory comes from arena.  NULL when memory is out. */
 extern LlmqReply *llmq_reply_create(LlmqArena *arena, const LlmqReplyOptions *options);
 
-/* Frees what the reply holds outside the arena (JSON trees); verdict strings stay valid. */
+/* Frees what the reply holds outside the arena (buffers); verdict strings stay valid. */
 extern void llmq_reply_destroy(LlmqReply *reply);
 
 /* A status line was read.  Interim (1xx) answers are forgotten when the next one comes. */

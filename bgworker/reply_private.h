@@ -89,6 +89,12 @@ extern LlmqErrorClass llmq_reply_error_by_status(const LlmqReply *reply);
 /* How long the provider wishes us to wait, -1: no wish. */
 extern int64_t llmq_reply_wish(const LlmqReply *reply, int64_t now_us);
 
+/*
+ * The longest x-ratelimit-reset of a kind of which nothing remains, -1: of each
+ * something does, or the headers do not say.
+ */
+extern int64_t llmq_reply_exhausted(const LlmqReply *reply);
+
 /* Judges the answer and fills in the verdict. */
 extern void llmq_reply_judge(LlmqReply *reply, LlmqTransferEnd end, const char *detail,
 							 int64_t now_us, LlmqVerdict *verdict);

@@ -46,6 +46,7 @@ llmq_reply_judge(LlmqReply *reply, LlmqTransferEnd end, const char *detail, int6
 	verdict->outcome = outcome_of(reply, verdict->error_class);
 	verdict->retry_after_us =
 		verdict->outcome == LLMQ_OUTCOME_RETRY ? llmq_reply_wish(reply, now_us) : -1;
+	verdict->exhausted_us = llmq_reply_exhausted(reply);
 	if (verdict->error_class != LLMQ_ERROR_NONE)
 		verdict->error_message = message_of(reply, verdict, detail);
 	verdict->billing = billing_of(reply, verdict);

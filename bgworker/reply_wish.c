@@ -15,7 +15,6 @@
 #define US_PER_SECOND INT64_C(1000000)
 
 static bool read_seconds_or_date(const LlmqReply *reply, int64_t now_us, int64_t *us);
-static int64_t longest_reset(const LlmqReply *reply);
 
 /* Reads a header as a number of units. */
 static bool
@@ -45,7 +44,7 @@ llmq_reply_wish(const LlmqReply *reply, int64_t now_us)
 		return us;
 	if (reply->error.found && reply->error.wish_us >= 0)
 		return reply->error.wish_us;
-	return reply->status == 429 ? longest_reset(reply) : -1;
+	return reply->status == 429 ? llmq_reply_exhausted(reply) : -1;
 }
 
 /* Retry-After; a date is relative to that of the answer, or else to our clock. */
@@ -67,8 +66,8 @@ read_seconds_or_date(const LlmqReply *reply, int64_t now_us, int64_t *us)
 }
 
 /* The resets of the kinds of which nothing remains; while something does, a reset says nothing. */
-static int64_t
-longest_reset(const LlmqReply *reply)
+int64_t
+llmq_reply_exhausted(const LlmqReply *reply)
 {
 	static const struct
 	{
