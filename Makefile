@@ -70,7 +70,9 @@ SERVER_OBJS = \
 	extension/control.o \
 	extension/database.o \
 	extension/debug_point.o \
+	extension/delegate.o \
 	extension/functions.o \
+	extension/key_wait.o \
 	extension/launcher.o \
 	extension/llmq.o \
 	extension/owner.o \
@@ -87,7 +89,7 @@ OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	worker_tables.sql dump.sql)
 SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql worker_session.sql status.sql \
-	submit_checks.sql submit_code.sql worker_queue.sql worker_settle.sql control.sql check.sql grants.sql)
+	submit_checks.sql submit_enqueue.sql submit_code.sql worker_queue.sql worker_settle.sql control.sql check.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 

@@ -17,12 +17,22 @@ CREATE OR REPLACE FUNCTION llmq.namespace() RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT pg_catalog.uuid '5b1f6c1e-6a0a-5d0c-9d5e-0c6f6c6d7101' $$;
 COMMENT ON FUNCTION llmq.namespace() IS 'the namespace of job ids; it never changes';
 
--- The one rule by which a key becomes a job.
+-- The one rule by which a key becomes a job.  The scope of what came over HTTP is its
+-- method and its path, two words of the hash.  No operators: any search_path is in force.
 CREATE OR REPLACE FUNCTION llmq.job_id(tenant text, scope text, idempotency_key text) RETURNS uuid
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT llmq.uuid5(llmq.namespace(),
-        pg_catalog.jsonb_build_array(tenant, scope, idempotency_key)::pg_catalog.text)
+DECLARE
+    space constant int := pg_catalog.strpos(scope, ' ');
+BEGIN
+    IF pg_catalog.int4eq(space, 0) THEN
+        RETURN llmq.uuid5(llmq.namespace(),
+            pg_catalog.jsonb_build_array(tenant, scope, idempotency_key)::pg_catalog.text);
+    END IF;
+    RETURN llmq.uuid5(llmq.namespace(), pg_catalog.jsonb_build_array(tenant,
+        pg_catalog.substr(scope, 1, pg_catalog.int4mi(space, 1)),
+        pg_catalog.substr(scope, pg_catalog.int4pl(space, 1)), idempotency_key)::pg_catalog.text);
+END
 $$;
 COMMENT ON FUNCTION llmq.job_id(text, text, text) IS
-    'the id of the job that llmq.submit (scope ''submit'') makes for a tenant''s key';
+    'the id of the job that a tenant''s key makes: scope ''submit'' for llmq.submit and submit_many, ''METHOD /path'' for llmq.http_submit';

@@ -1,7 +1,7 @@
 -- What llmq.submit refuses, with the SQLSTATE that says so and a hint that helps.
 --
--- None of these sets a search_path: it is pinned by llmq.submit_as, their only way
--- in, and pinning it in each would double the time of a submit.
+-- None of these sets a search_path: it is pinned by the functions whose names end in
+-- _as, their only way in, and pinning it in each would double the time of a submit.
 
 -- Raises an error that PostgREST turns into an HTTP status, and people can mend.
 CREATE OR REPLACE FUNCTION llmq.fail(code text, message text, detail text, hint text) RETURNS void
@@ -235,8 +235,8 @@ BEGIN
         PERFORM llmq.fail('PT400', 'run_at and expires_at must be finite', NULL,
             'Leave them out for at once and for no end but the queue''s max_age.');
     ELSIF priority IS NULL OR priority NOT BETWEEN 0 AND 9 THEN
-        PERFORM llmq.fail('PT400', 'priority must be from 0 to 9',
-            'It is ' || coalesce(priority::text, 'NULL') || '.', 'Higher goes first; 0 is the default.');
+        PERFORM llmq.fail('PT400', 'priority must be from 0 to 9', NULL,
+            'Higher goes first; 0 is the default.');
     END IF;
 END
 $$;

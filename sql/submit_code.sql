@@ -1,5 +1,5 @@
--- Submitting: the key, the job and its place in the queue, in the caller's own
--- transaction.  Only llmq.submit_as pins the search_path: the others run under it.
+-- Submitting: what a job must be, and llmq.submit.  Functions whose names end in _as pin
+-- the search_path; the others run under it.
 
 -- Finds the policy of a queue that jobs may be submitted to.
 CREATE OR REPLACE FUNCTION llmq.find_queue(queue text) RETURNS llmq.queue
@@ -24,24 +24,6 @@ BEGIN
 END
 $$;
 
--- Notes, with the first submit, which database jobs are submitted in.
-CREATE OR REPLACE FUNCTION llmq.note_home() RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM llmq.home) THEN
-        INSERT INTO llmq.home (system_identifier, database_oid)
-        SELECT llmq.system_identifier(), oid FROM pg_database WHERE datname = current_database();
-    END IF;
-END
-$$;
-
--- Inserts jobs whose keys are free and returns their ids.  In C for its key
--- wait: another open transaction that holds a key is waited for, at most
--- max(llmq.key_wait, 50 ms), and then reported as PT409.
-CREATE OR REPLACE FUNCTION llmq.insert_jobs(jobs llmq.job[]) RETURNS uuid[]
-LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_insert_jobs_1';
-
 -- The fingerprint of a request: what must be the same under the same key.
 CREATE OR REPLACE FUNCTION llmq.fingerprint(job llmq.job) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -51,29 +33,68 @@ AS $$
         job.outbox, job.on_complete, job.after, job.run_id, job.step, job.policy)::text, 'UTF8'))
 $$;
 
--- Refuses a job that is not in order; its key, tenant and schedule have been looked at.
+-- The tenant and the queue of a job: both must be there, and open to the caller.
+CREATE OR REPLACE FUNCTION llmq.check_place(job llmq.job) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+BEGIN
+    IF job.tenant <> job.submitted_by THEN
+        PERFORM llmq.check_tenant(job.submitted_by, job.tenant);
+    END IF;
+    IF job.queue IS DISTINCT FROM 'default' THEN
+        PERFORM llmq.find_queue(job.queue);
+    END IF;
+END
+$$;
+
+-- Refuses a job that is not in order, in itself.  Asks before it calls: most jobs have
+-- little to check, and a bulk submit comes here ten thousand times a second.
 CREATE OR REPLACE FUNCTION llmq.check_job(job llmq.job) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
-DECLARE
-    q constant llmq.queue := llmq.find_queue(job.queue);
 BEGIN
-    PERFORM llmq.check_prompt(job.prompt, job.messages, job.params);
+    IF job.messages IS NOT NULL OR job.params IS NOT NULL OR coalesce(job.prompt, '') = '' THEN
+        PERFORM llmq.check_prompt(job.prompt, job.messages, job.params);
+    END IF;
     IF job.params IS NOT NULL THEN
         PERFORM llmq.check_params(job.params);
     END IF;
     IF job.policy IS NOT NULL THEN
-        PERFORM llmq.check_policy(job.policy, q);
+        PERFORM llmq.check_policy(job.policy, llmq.find_queue(job.queue));
     END IF;
     IF job.outbox IS NOT NULL THEN
         PERFORM llmq.check_outbox(job.outbox, job.job_id);
     END IF;
-    PERFORM llmq.check_length('model', job.model, 255), llmq.check_length('run_id', job.run_id, 255),
-        llmq.check_length('step', job.step, 255);
+    IF coalesce(job.model, job.run_id, job.step) IS NOT NULL THEN
+        PERFORM llmq.check_length('model', job.model, 255), llmq.check_length('run_id', job.run_id, 255),
+            llmq.check_length('step', job.step, 255);
+    END IF;
     IF job.on_complete IS NOT NULL OR job.after IS NOT NULL THEN
         PERFORM llmq.fail('0A000', 'on_complete and after are not supported by this version of llmq', NULL,
             'Submit the next job when llmq.job_status shows this one as final.');
     END IF;
+END
+$$;
+
+-- A job as it was asked for becomes one that can be enqueued: it is in order, and
+-- knows its id and its fingerprint.
+CREATE OR REPLACE FUNCTION llmq.prepare_job(job llmq.job, caller name, scope text) RETURNS llmq.job
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+AS $$
+BEGIN
+    PERFORM llmq.check_key(job.idempotency_key),
+        llmq.check_schedule(job.run_at, job.expires_at, job.priority);
+    job.scope := scope;
+    job.submitted_by := caller;
+    job.submitted_at := clock_timestamp();
+    IF job.tenant IS NULL THEN
+        job.tenant := caller;
+    END IF;
+    PERFORM llmq.check_place(job);
+    job.job_id := llmq.job_id(job.tenant, scope, job.idempotency_key);
+    PERFORM llmq.check_job(job);
+    job.fingerprint := llmq.fingerprint(job);
+    RETURN job;
 END
 $$;
 
@@ -89,13 +110,8 @@ AS $$
 DECLARE
     job llmq.job;
 BEGIN
-    PERFORM llmq.check_key(idempotency_key);
-    PERFORM llmq.check_tenant(caller, tenant);
-    PERFORM llmq.check_schedule(run_at, expires_at, priority);
-    job.scope := 'submit';
-    job.tenant := coalesce(tenant, caller);
+    job.tenant := tenant;
     job.idempotency_key := idempotency_key;
-    job.job_id := llmq.job_id(job.tenant, job.scope, idempotency_key);
     job.queue := queue;
     job.prompt := prompt;
     job.system := system;
@@ -106,60 +122,13 @@ BEGIN
     job.outbox := outbox;
     job.on_complete := on_complete;
     job.run_at := run_at;
-    job.priority := priority;
+    job.priority := CASE WHEN priority NOT BETWEEN 0 AND 9 THEN -1 ELSE priority END;
     job.expires_at := expires_at;
     job.after := after;
     job.run_id := run_id;
     job.step := step;
     job.policy := policy;
-    job.submitted_by := caller;
-    job.submitted_at := clock_timestamp();
-    PERFORM llmq.check_job(job);
-    job.fingerprint := llmq.fingerprint(job);
-
-    IF cardinality(llmq.insert_jobs(ARRAY[job])) = 0 THEN
-        RETURN llmq.replay(job);
-    END IF;
-    PERFORM llmq.note_home();
-    RETURN ROW(job.job_id, llmq.place_new(job), false)::llmq.submission;
-END
-$$;
-
--- Puts a new job where it first belongs, and says what state that is.
-CREATE OR REPLACE FUNCTION llmq.place_new(job llmq.job) RETURNS text
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-AS $$
-BEGIN
-    IF job.run_at > clock_timestamp() THEN
-        INSERT INTO llmq.deferred (job_id, due_at, queue, tenant, priority)
-        VALUES (job.job_id, job.run_at, job.queue, job.tenant, job.priority);
-        RETURN 'scheduled';
-    END IF;
-    INSERT INTO llmq.ready (job_id, queue, tenant, priority)
-    VALUES (job.job_id, job.queue, job.tenant, job.priority);
-    RETURN 'ready';
-END
-$$;
-
--- The answer to a key that exists: the same request is replayed, another refused.
-CREATE OR REPLACE FUNCTION llmq.replay(asked llmq.job) RETURNS llmq.submission
-LANGUAGE plpgsql STABLE PARALLEL SAFE
-AS $$
-DECLARE
-    kept bytea;
-BEGIN
-    SELECT fingerprint INTO kept FROM llmq.job WHERE job_id = asked.job_id;
-    IF NOT FOUND THEN
-        -- Pruned in between, or not visible to this transaction's snapshot.
-        PERFORM llmq.fail('40001', 'the idempotency key was taken by a concurrent transaction', NULL,
-            'Retry the transaction.');
-    ELSIF kept <> asked.fingerprint THEN
-        PERFORM llmq.fail('PT422',
-            format('idempotency key "%s" was used with another request', asked.idempotency_key),
-            format('Job %s was submitted under it.', asked.job_id),
-            'Send the same request again to get its answer, or choose a new key for a new request.');
-    END IF;
-    RETURN ROW(asked.job_id, llmq.state(asked.job_id), true)::llmq.submission;
+    RETURN llmq.enqueue(llmq.prepare_job(job, caller, 'submit'));
 END
 $$;
 
@@ -183,6 +152,6 @@ CREATE OR REPLACE FUNCTION llmq.submit(
     step text DEFAULT NULL,
     policy jsonb DEFAULT NULL)
 RETURNS llmq.submission
-LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_submit_1';
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.submit IS
     'submits one request to a model in the caller''s transaction; the same key and request give the same job, PT422 for another request, PT409 while another transaction holds the key';
