@@ -14,8 +14,8 @@
 
 #include "json_text.h"
 
-/* "-1.23456789e-38," */
-#define NUMBER_BYTES_MAX 24
+/* Beside its numbers and commas a vector has "{" and "},". */
+#define BRACKETS 3
 
 static bool read_embeddings(LlmqAnswer *answer, LlmqSlice root, bool frame);
 static bool place_vectors(LlmqAnswer *answer, LlmqSlice data, LlmqSlice *vectors);
@@ -82,7 +82,7 @@ write_vectors(LlmqAnswer *answer, const LlmqSlice *vectors)
 	if (answer->options->embedding_dimensions > 0 &&
 		length != (size_t) answer->options->embedding_dimensions)
 		return false;
-	llmq_buffer_init(&out, (size_t) inputs * (length * NUMBER_BYTES_MAX + 3) + 3);
+	llmq_buffer_init(&out, answer->options->max_bytes + (size_t) inputs * BRACKETS + BRACKETS);
 	if (nested)
 		llmq_buffer_append_char(&out, '{');
 	for (int i = 0; i < inputs && written; i++)
@@ -101,6 +101,10 @@ write_vectors(LlmqAnswer *answer, const LlmqSlice *vectors)
 	return written;
 }
 
+/*
+ * Numbers keep their spelling, which float4 reads as JSON does.  It refuses one
+ * that is too small for it, though; that one is written as the zero it is.
+ */
 static bool
 write_vector(LlmqBuffer *out, LlmqSlice vector)
 {
@@ -114,8 +118,12 @@ write_vector(LlmqBuffer *out, LlmqSlice vector)
 
 		if (!llmq_json_text_real(element, &number) || fabs(number) > (double) FLT_MAX)
 			return false;
-		/* Nine digits are what a float4 can tell apart. */
-		llmq_buffer_printf(out, "%c%.9g", separator, (double) (float) number);
+		if (llmq_slice_kind(element) == '"')
+			element = (LlmqSlice){element.at + 1, element.len - 2};
+		if ((float) number == 0)
+			element = (LlmqSlice){"0", 1};
+		llmq_buffer_append_char(out, separator);
+		llmq_buffer_append(out, element.at, element.len);
 		separator = ',';
 	}
 	return llmq_buffer_append_char(out, '}');

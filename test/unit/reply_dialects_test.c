@@ -227,10 +227,12 @@ test_dialects(void)
 	READ(EMBED,
 		 "{\"data\":[{\"index\":1,\"embedding\":[\"3\",4e0]},{\"index\":0,\"embedding\":[1,2.5]}]}",
 		 .options.embedding_inputs = 2, .options.embedding_array = true);
-	is_string(verdict.embedding, "{{1,2.5},{3,4}}", "vectors of an array stand in its order");
+	is_string(verdict.embedding, "{{1,2.5},{3,4e0}}", "vectors of an array stand in its order");
 	READ(EMBED, "{\"data\":[{\"embedding\":[1]}]}", .options.embedding_inputs = 1,
 		 .options.embedding_array = true);
 	is_string(verdict.embedding, "{{1}}", "an array of one is two-dimensional");
+	READ(EMBED, "{\"data\":[{\"embedding\":[1e-60, -0.0]}]}", .options.embedding_inputs = 1);
+	is_string(verdict.embedding, "{0,0}", "a number too small for float4 is zero");
 	class_is(READ(EMBED, "{\"data\":[{\"embedding\":[1e39]}]}", .options.embedding_inputs = 1),
 			 "invalid_response", "a number beyond float4 is none");
 	class_is(READ(EMBED, "{\"data\":[{\"embedding\":[]}]}", .options.embedding_inputs = 1),
