@@ -171,6 +171,11 @@ test_tool_calls(void)
 			  "[{\"id\":\"t\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":"
 			  "\"{\\\"x\\\":1}\"}}]",
 			  "pieces of a tool's input are joined, a server's tool is not ours");
+}
+
+static void
+test_whole_tool_calls(void)
+{
 	READ(GEMINI,
 		 "{\"candidates\":[{\"content\":{\"parts\":[{\"functionCall\":{\"name\":\"f\",\"args\":"
 		 "{\"n\":12345678901234567890,\"x\":0.1}}}]},\"finishReason\":\"STOP\"}]}");
@@ -253,6 +258,7 @@ main(void)
 	test_shapes();
 	test_counts();
 	test_tool_calls();
+	test_whole_tool_calls();
 	test_dialects();
 	llmq_arena_destroy(arena);
 	return tap_done();
