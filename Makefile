@@ -89,8 +89,8 @@ OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	idempotency_tables.sql worker_tables.sql dump.sql)
 SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql worker_session.sql status.sql \
-	submit_checks.sql submit_enqueue.sql submit_code.sql idempotency.sql steps.sql idempotency_api.sql \
-	worker_queue.sql worker_settle.sql control.sql check.sql grants.sql)
+	submit_checks.sql submit_enqueue.sql submit_code.sql submit_many.sql http_submit.sql \
+	idempotency.sql steps.sql idempotency_api.sql worker_queue.sql worker_settle.sql control.sql check.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 

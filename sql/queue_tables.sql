@@ -6,7 +6,7 @@
 CREATE TABLE llmq.job (
     job_id uuid PRIMARY KEY,
     tenant text NOT NULL,
-    scope text NOT NULL,
+    scope text NOT NULL, -- submit, or method and path of an HTTP request
     idempotency_key text NOT NULL,
     fingerprint bytea NOT NULL,
     queue text NOT NULL,
@@ -33,6 +33,9 @@ COMMENT ON TABLE llmq.job IS 'what was submitted; never updated; the record of i
 -- What travels with a job's id from table to table.
 CREATE TYPE llmq.submission AS (job_id uuid, state text, replayed boolean);
 COMMENT ON TYPE llmq.submission IS 'what llmq.submit answers';
+
+CREATE TYPE llmq.http_response AS (status int, headers jsonb, body jsonb);
+COMMENT ON TYPE llmq.http_response IS 'what llmq.http_submit has a web handler answer';
 
 CREATE TYPE llmq.placement AS (
     job_id uuid,

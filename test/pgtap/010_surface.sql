@@ -16,7 +16,7 @@ $$, 'every composite type that users meet has a comment');
 
 CREATE TEMP TABLE public_function (name text);
 INSERT INTO public_function
-SELECT unnest('{submit, idempotency_begin, idempotency_finish, idempotency_release, step_begin,
+SELECT unnest('{submit, submit_many, http_submit, idempotency_begin, idempotency_finish, idempotency_release, step_begin,
     step_finish, step_release, derive_key, prune_idempotency, wait, start_worker, stop_worker, wake_worker, resume_after_restore, job_id,
     namespace, uuid5, system_identifier, next_xid, default_queue, worker_hello, worker_heartbeat,
     worker_goodbye, worker_poll, worker_claim, worker_settle, worker_config}'::text[]);

@@ -1,0 +1,123 @@
+-- Submitting in bulk: the same rules, in one call for many jobs.
+
+-- A job from a JSON object with names among `names`, those of llmq.submit.  JSON's
+-- null is as good as absent.
+CREATE OR REPLACE FUNCTION llmq.job_of_json(source jsonb, names text[]) RETURNS llmq.job
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+DECLARE
+    job llmq.job;
+    type text;
+BEGIN
+    IF jsonb_typeof(source) IS DISTINCT FROM 'object' THEN
+        PERFORM llmq.fail('PT400', 'a job must be a JSON object',
+            format('It is of type %s.', coalesce(jsonb_typeof(source), 'NULL')),
+            'For example: {"prompt": "Hello"}.');
+    ELSIF source - names <> '{}' THEN
+        PERFORM llmq.fail('PT400', format('a job cannot have "%s"', (
+                SELECT key FROM jsonb_object_keys(source - names) AS key LIMIT 1)), NULL,
+            format('It may have %s.', array_to_string(names, ', ')));
+    END IF;
+    -- What populate would turn into a text without asking.
+    FOREACH type IN ARRAY '{prompt, system, model, idempotency_key, tenant, queue, run_id, step, on_complete,
+        run_at, expires_at}'::text[] LOOP
+        IF jsonb_typeof(source -> type) NOT IN ('string', 'null') THEN
+            PERFORM llmq.fail('PT400', format('%s must be a string', type),
+                format('It is of type %s.', jsonb_typeof(source -> type)), 'Put it in quotation marks.');
+        END IF;
+    END LOOP;
+    job := jsonb_populate_record(NULL::llmq.job, source);
+    job.queue := coalesce(job.queue, 'default');
+    job.priority := coalesce(job.priority, 0);
+    RETURN job;
+END
+$$;
+
+-- The jobs of an array, all in order; an error names the element, counted from 0.
+-- The subtransaction of this block writes nothing, so it takes no transaction id.
+CREATE OR REPLACE FUNCTION llmq.prepare_jobs(caller name, jobs jsonb) RETURNS llmq.job[]
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+AS $$
+DECLARE
+    names constant text[] := '{prompt, idempotency_key, queue, tenant, system, messages, model, params,
+        metadata, outbox, on_complete, run_at, priority, expires_at, after, run_id, step, policy}';
+    index int := 0;
+    element jsonb;
+    prepared llmq.job[] := '{}';
+    problem text;
+    detail text;
+    hint text;
+BEGIN
+    FOR element IN SELECT e FROM jsonb_array_elements(jobs) AS e LOOP
+        prepared := array_append(prepared,
+            llmq.prepare_job(llmq.job_of_json(element, names), caller, 'submit'));
+        index := index + 1;
+    END LOOP;
+    RETURN prepared;
+EXCEPTION WHEN data_exception OR feature_not_supported OR SQLSTATE 'PT400' OR SQLSTATE 'PT402'
+    OR SQLSTATE 'PT403' OR SQLSTATE 'PT404' OR SQLSTATE 'PT429' THEN
+    GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
+    PERFORM llmq.fail(CASE WHEN SQLSTATE LIKE '22%' THEN 'PT400' ELSE SQLSTATE END,
+        format('element %s: %s', index, problem), nullif(detail, ''),
+        coalesce(nullif(hint, ''), 'Give each argument as llmq.submit takes it.'));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION llmq.submit_many_as(caller name, jobs jsonb) RETURNS SETOF llmq.submission
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    asked llmq.job[];
+    fresh uuid[];
+    added llmq.job[];
+    now timestamptz;
+BEGIN
+    IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' THEN
+        PERFORM llmq.fail('PT400', 'jobs must be a JSON array of objects',
+            format('It is of type %s.', coalesce(jsonb_typeof(jobs), 'NULL')),
+            'For example: [{"prompt": "Hello", "idempotency_key": "greeting-1"}].');
+    END IF;
+    asked := llmq.prepare_jobs(caller, jobs);
+    fresh := llmq.insert_jobs(asked, true);
+    IF cardinality(fresh) = cardinality(asked) THEN
+        added := asked;
+    ELSE
+        PERFORM llmq.check_replays(asked, true);
+        added := llmq.first_of_each(asked, fresh);
+    END IF;
+    now := clock_timestamp();
+    IF cardinality(added) > 0 THEN
+        PERFORM llmq.place_new(added, now);
+    END IF;
+    RETURN QUERY
+        SELECT j.job_id,
+            CASE WHEN j.is_new THEN llmq.first_state(j.run_at, now) ELSE llmq.state(j.job_id) END,
+            NOT j.is_new
+        FROM (
+            SELECT u.job_id, u.run_at, u.ordinality,
+                f.job_id IS NOT NULL AND row_number() OVER (PARTITION BY u.job_id ORDER BY u.ordinality) = 1
+                    AS is_new
+            FROM unnest(asked) WITH ORDINALITY AS u LEFT JOIN unnest(fresh) AS f (job_id) ON f.job_id = u.job_id
+        ) AS j
+        ORDER BY j.job_id, j.ordinality;
+END
+$$;
+
+-- The jobs with these ids, in their order; of several with one id the first.
+CREATE OR REPLACE FUNCTION llmq.first_of_each(jobs llmq.job[], ids uuid[]) RETURNS llmq.job[]
+LANGUAGE plpgsql VOLATILE PARALLEL SAFE
+AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(array_agg(jobs[n.first] ORDER BY n.first), '{}')
+        FROM (
+            SELECT min(u.ordinality)::int AS first
+            FROM unnest(jobs) WITH ORDINALITY AS u JOIN unnest(ids) AS i (job_id) ON i.job_id = u.job_id
+            GROUP BY u.job_id) AS n);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION llmq.submit_many(jobs jsonb) RETURNS SETOF llmq.submission
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
+COMMENT ON FUNCTION llmq.submit_many IS
+    'submits an array of objects with the arguments of llmq.submit, all or none; the rows come in the order of job_id. An error names the element of the array, counted from 0';
