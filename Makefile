@@ -88,9 +88,10 @@ OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 # State is created once; code is idempotent and replayed by every upgrade.
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	idempotency_tables.sql worker_tables.sql dump.sql)
-SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql worker_session.sql status.sql \
+SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql worker_session.sql status.sql \
 	submit_checks.sql submit_enqueue.sql submit_code.sql submit_many.sql http_submit.sql \
-	idempotency.sql steps.sql idempotency_api.sql worker_queue.sql worker_settle.sql control.sql check.sql grants.sql)
+	idempotency.sql steps.sql idempotency_api.sql worker_queue.sql worker_settle.sql control.sql steering.sql check.sql \
+	rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 
@@ -138,6 +139,21 @@ $(OBJS): $(srcdir)/$(EXTENSION).control
 # Made anew when the Makefile changes: the order of the parts stands there.
 $(INSTALL_SQL): $(SQL_STATE) $(SQL_CODE) sql/start.sql Makefile
 	cat $(filter %.sql, $^) > $@
+
+# -- The module with debug points, which tests of crashes stop at: never installed --------
+
+DEBUG_MODULE = build/debug/$(MODULE_big)$(DLSUFFIX)
+DEBUG_OBJS   = $(addprefix build/debug/, $(SERVER_OBJS))
+-include $(DEBUG_OBJS:.o=.d)
+
+build/debug/%.o: $(srcdir)/%.c $(srcdir)/$(EXTENSION).control
+	@$(MKDIR_P) $(@D)
+	$(CC) $(CFLAGS) $(CPPFLAGS) -DLLMQ_DEBUG_POINTS -c $< -o $@
+
+$(DEBUG_MODULE): $(DEBUG_OBJS) $(ENGINE_OBJS)
+	$(LINK.shared) -o $@ $^ $(LDFLAGS) $(LDFLAGS_SL) $(SHLIB_LINK)
+
+debug-module: $(DEBUG_MODULE)
 
 # -- Unit tests: plain programs, under the sanitizers ----------------------------
 
@@ -198,4 +214,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: unit pgtap setup test demo format format-check check-layers
+.PHONY: debug-module unit pgtap setup test demo format format-check check-layers

@@ -125,7 +125,7 @@ $$;
 
 CREATE OR REPLACE FUNCTION llmq.check()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT * FROM llmq.check_jobs()
     UNION ALL SELECT * FROM llmq.check_leases()

@@ -47,7 +47,7 @@ COMMENT ON FUNCTION llmq.stop_worker() IS
     'stops the workers of this database, until llmq.start_worker() or the next start of the server; true if any ran';
 
 CREATE OR REPLACE FUNCTION llmq.resume_after_restore() RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     DELETE FROM llmq.home;
@@ -65,7 +65,7 @@ COMMENT ON FUNCTION llmq.wake_worker() IS 'wakes the workers of this database wh
 
 -- Changed configuration wakes the worker, which then reads it again.
 CREATE OR REPLACE FUNCTION llmq.wake_on_change() RETURNS trigger
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM llmq.wake_worker();

@@ -112,10 +112,12 @@ CREATE TABLE llmq.result (
     cached_tokens bigint,
     cost numeric,
     response jsonb,
+    queue text NOT NULL,
     deliveries int NOT NULL,
     deaths int NOT NULL,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+CREATE INDEX result_retention_idx ON llmq.result (queue, created_at);
 COMMENT ON TABLE llmq.result IS 'the committed answers, one a job';
 COMMENT ON COLUMN llmq.result.response IS 'the provider''s own bytes, made valid';
 
@@ -158,6 +160,7 @@ CREATE TABLE llmq.dead_job (
     text text,
     died_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+CREATE INDEX dead_job_retention_idx ON llmq.dead_job (queue, died_at);
 COMMENT ON TABLE llmq.dead_job IS 'jobs that stopped until a person redrives them';
 
 CREATE TABLE llmq.cancelled_job (
@@ -167,4 +170,5 @@ CREATE TABLE llmq.cancelled_job (
     cancelled_by name NOT NULL,
     cancelled_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+CREATE INDEX cancelled_job_retention_idx ON llmq.cancelled_job (queue, cancelled_at);
 COMMENT ON TABLE llmq.cancelled_job IS 'jobs that were cancelled';

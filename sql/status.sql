@@ -21,7 +21,7 @@ AS $$ SELECT coalesce(pg_has_role(to_regrole(quote_ident(submitted_by)), 'MEMBER
 
 -- Why jobs of a queue that are ready are not run, as far as configuration says.
 CREATE OR REPLACE FUNCTION llmq.wait_reason(queue text) RETURNS text
-LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT CASE
         WHEN q.name IS NULL THEN 'no_queue'

@@ -20,7 +20,7 @@ CREATE OR REPLACE FUNCTION llmq.worker_poll(
     own bigint, after bigint, max_rows int, config_hash text)
 RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
     job_id uuid, delivery int)
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
@@ -114,7 +114,7 @@ $$;
 CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
 RETURNS TABLE (seq bigint, job_id uuid, delivery int, counted int, queue text, prompt text,
     system text, messages jsonb, params jsonb, model text, policy jsonb, idempotency_keys jsonb)
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$

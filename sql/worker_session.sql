@@ -19,7 +19,7 @@ $$;
 
 -- Sessions that are gone, or stuck with leases in hand.
 CREATE OR REPLACE FUNCTION llmq.lost_sessions(own bigint) RETURNS SETOF llmq.worker_session
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT w.*
     FROM llmq.worker_session AS w
@@ -74,16 +74,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
-    INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, error_class,
-        error_message, billing)
-    VALUES (l.job_id, l.deliveries, 0, l.claimed_at, 'retry', 'interrupted',
-        format('worker %s was lost while it ran this delivery', l.worker_id), 'unknown')
-    ON CONFLICT DO NOTHING;
-    INSERT INTO llmq.recall (worker_id, job_id, delivery)
-    VALUES (l.worker_id, l.job_id, l.deliveries);
-    PERFORM llmq.redeliver(
-        ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths)::llmq.placement,
-        true, '0', 'interrupted', 'its worker was lost');
+    PERFORM llmq.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
+    PERFORM llmq.redeliver(llmq.placement(l), true, '0', 'interrupted', 'its worker was lost');
     RETURN 1;
 END
 $$;
@@ -91,7 +83,7 @@ $$;
 CREATE OR REPLACE FUNCTION llmq.worker_hello(
     protocol int, name text, kind text, pid int, backend_start timestamptz)
 RETURNS TABLE (worker_id bigint, state text, reason text)
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     expected constant int := 1;
@@ -123,7 +115,7 @@ COMMENT ON FUNCTION llmq.worker_hello IS
     'registers a worker, which then takes over the leases of lost ones; state is running, quarantined or outdated';
 
 CREATE OR REPLACE FUNCTION llmq.worker_heartbeat(own bigint, in_flight int) RETURNS boolean
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     UPDATE llmq.worker_session AS w
@@ -137,20 +129,14 @@ COMMENT ON FUNCTION llmq.worker_heartbeat IS
 
 -- Ends a session; leases that it still holds are given back uncounted.
 CREATE OR REPLACE FUNCTION llmq.worker_goodbye(own bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     l llmq.lease;
 BEGIN
     FOR l IN DELETE FROM llmq.lease WHERE worker_id = own RETURNING * LOOP
-        INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, error_class,
-            error_message, billing)
-        VALUES (l.job_id, l.deliveries, 0, l.claimed_at, 'retry', 'interrupted',
-            'the worker was stopped while it ran this delivery', 'unknown')
-        ON CONFLICT DO NOTHING;
-        PERFORM llmq.redeliver(
-            ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths)::llmq.placement,
-            false, '0', 'interrupted', 'its worker was stopped');
+        PERFORM llmq.recall_lease(l, 'the worker was stopped while it ran this delivery');
+        PERFORM llmq.redeliver(llmq.placement(l), false, '0', 'interrupted', 'its worker was stopped');
     END LOOP;
     DELETE FROM llmq.recall WHERE worker_id = own;
     DELETE FROM llmq.worker_session WHERE id = own;

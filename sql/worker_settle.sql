@@ -18,7 +18,7 @@
 -- known any more).
 CREATE OR REPLACE FUNCTION llmq.worker_settle(own bigint, entries jsonb)
 RETURNS TABLE (job_id uuid, verdict text)
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
@@ -76,7 +76,7 @@ BEGIN
         WHERE job_id = late_job AND delivery = (entry ->> 'delivery')::int AND attempt = 0;
     END IF;
     IF entry ->> 'outcome' = 'succeeded' THEN
-        place := llmq.take_place(late_job);
+        place := llmq.take_place(late_job, 'an earlier delivery was answered late, and first');
     END IF;
     IF place.job_id IS NULL THEN
         PERFORM llmq.record_attempts(jsonb_build_array(entry));
@@ -84,36 +84,6 @@ BEGIN
     END IF;
     PERFORM llmq.settle_placed(ARRAY[place], jsonb_build_array(entry));
     RETURN 'settled';
-END
-$$;
-
--- Takes a job that is not final out of its place; the caller holds the job row.
--- A claim moves a job from ready to lease in one step without that lock, so ready
--- and deferred are looked at before lease, a statement each.
-CREATE OR REPLACE FUNCTION llmq.take_place(taken_job uuid) RETURNS llmq.placement
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    place llmq.placement;
-    l llmq.lease;
-BEGIN
-    DELETE FROM llmq.deferred WHERE job_id = taken_job
-    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
-    IF FOUND THEN
-        RETURN place;
-    END IF;
-    DELETE FROM llmq.ready WHERE job_id = taken_job
-    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
-    IF FOUND THEN
-        RETURN place;
-    END IF;
-    DELETE FROM llmq.lease WHERE job_id = taken_job RETURNING * INTO l;
-    IF FOUND THEN
-        INSERT INTO llmq.recall (worker_id, job_id, delivery)
-        VALUES (l.worker_id, l.job_id, l.deliveries);
-        place := ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths);
-    END IF;
-    RETURN place;
 END
 $$;
 
@@ -133,12 +103,12 @@ BEGIN
     WITH answer AS (
         INSERT INTO llmq.result (job_id, text, json, tool_calls, embedding, model, endpoint,
             finish_reason, input_tokens, output_tokens, cached_tokens, cost, response,
-            deliveries, deaths)
+            queue, deliveries, deaths)
         SELECT e.job_id, e.text, e.json::jsonb, e.tool_calls::jsonb, e.embedding::float4[], e.model,
             e.endpoint, e.finish_reason, e.input_tokens, e.output_tokens, e.cached_tokens,
             llmq.cost(p, e.input_tokens, e.output_tokens, e.cached_tokens),
             CASE WHEN e.raw_response THEN to_jsonb(e.response) ELSE e.response::jsonb END,
-            l.deliveries, l.deaths
+            l.queue, l.deliveries, l.deaths
         FROM jsonb_to_recordset(entries) AS e (job_id uuid, outcome text, text text, json text,
             tool_calls text, embedding text, model text, endpoint text, finish_reason text,
             input_tokens bigint, output_tokens bigint, cached_tokens bigint, response text,

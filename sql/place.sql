@@ -1,0 +1,53 @@
+-- Where a job stands, and how it is taken from there.
+
+-- What travels with a job, from the lease it was under.
+CREATE OR REPLACE FUNCTION llmq.placement(l llmq.lease) RETURNS llmq.placement
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths)::llmq.placement
+$$;
+
+-- What follows when a lease that was deleted is not its worker's doing: the
+-- delivery leaves an attempt 0 (what was called, and whether that was billed,
+-- nobody knows yet), and the worker, if it lives, hears of it.
+CREATE OR REPLACE FUNCTION llmq.recall_lease(l llmq.lease, reason text) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, error_class,
+        error_message, billing)
+    VALUES (l.job_id, l.deliveries, 0, l.claimed_at, 'retry', 'interrupted', reason, 'unknown')
+    ON CONFLICT DO NOTHING;
+    INSERT INTO llmq.recall (worker_id, job_id, delivery)
+    VALUES (l.worker_id, l.job_id, l.deliveries);
+END
+$$;
+
+-- Takes a job that is not final out of its place; the caller holds the job row.
+-- A claim moves a job from ready to lease in one step without that lock, so ready
+-- and deferred are looked at before lease, a statement each.
+CREATE OR REPLACE FUNCTION llmq.take_place(taken_job uuid, reason text) RETURNS llmq.placement
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    place llmq.placement;
+    l llmq.lease;
+BEGIN
+    DELETE FROM llmq.deferred WHERE job_id = taken_job
+    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+    IF FOUND THEN
+        RETURN place;
+    END IF;
+    DELETE FROM llmq.ready WHERE job_id = taken_job
+    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+    IF FOUND THEN
+        RETURN place;
+    END IF;
+    DELETE FROM llmq.lease WHERE job_id = taken_job RETURNING * INTO l;
+    IF FOUND THEN
+        PERFORM llmq.recall_lease(l, reason);
+        RETURN llmq.placement(l);
+    END IF;
+    RETURN NULL;
+END
+$$;

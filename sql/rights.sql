@@ -1,0 +1,95 @@
+-- Rights: what each kind of role is given.  PUBLIC has nothing (grants.sql).
+
+-- A role sees results and attempts of the jobs that roles it is a member of have
+-- submitted.  The policy names the caller: inside the function the owner is at work.
+CREATE OR REPLACE FUNCTION llmq.may_see_job(of_job uuid, caller name) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (
+        SELECT FROM llmq.job AS j
+        WHERE j.job_id = of_job
+            AND pg_has_role(caller, to_regrole(quote_ident(j.submitted_by)), 'MEMBER'))
+$$;
+
+DO $$
+BEGIN
+    ALTER TABLE llmq.result ENABLE ROW LEVEL SECURITY;
+    ALTER TABLE llmq.attempt ENABLE ROW LEVEL SECURITY;
+    DROP POLICY IF EXISTS submitter ON llmq.result;
+    CREATE POLICY submitter ON llmq.result FOR SELECT USING (llmq.may_see_job(job_id, current_user));
+    DROP POLICY IF EXISTS submitter ON llmq.attempt;
+    CREATE POLICY submitter ON llmq.attempt FOR SELECT USING (llmq.may_see_job(job_id, current_user));
+    -- Those who watch the server see every attempt, unless they could read its words too.
+    DROP POLICY IF EXISTS monitor ON llmq.attempt;
+    CREATE POLICY monitor ON llmq.attempt FOR SELECT TO pg_monitor
+        USING (NOT has_column_privilege(current_user, 'llmq.attempt', 'error_message', 'SELECT'));
+END
+$$;
+
+-- Grants a list of routines, each with its argument types.
+CREATE OR REPLACE FUNCTION llmq.grant_routines(to_role regrole, names text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    routine regprocedure;
+BEGIN
+    FOR routine IN
+        SELECT p.oid FROM pg_proc AS p
+        WHERE p.pronamespace = 'llmq'::regnamespace AND p.proname = ANY (names)
+    LOOP
+        EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', routine, to_role);
+    END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION llmq.grant_submit(role regrole) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
+    EXECUTE format('GRANT SELECT ON llmq.job_status, llmq.dead_letter, llmq.result, llmq.attempt,
+        llmq.outbox TO %s', role);
+    PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel',
+        'idempotency_begin', 'idempotency_finish', 'idempotency_release', 'step_begin', 'step_finish',
+        'step_release', 'derive_key', 'job_id', 'namespace', 'uuid5',
+        'may_see', 'may_see_job', 'wait_reason']);
+END
+$$;
+COMMENT ON FUNCTION llmq.grant_submit(regrole) IS
+    'gives a role what submitting jobs and reading its own needs';
+
+CREATE OR REPLACE FUNCTION llmq.grant_admin(role regrole) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM llmq.grant_submit(role);
+    EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON llmq.endpoint, llmq.queue, llmq.destination,
+        llmq.budget, llmq.role_tenant TO %s', role);
+    EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy TO %s', role);
+    PERFORM llmq.grant_routines(role, ARRAY['redrive', 'redrive_queue', 'prune', 'check',
+        'start_worker', 'stop_worker', 'resume_after_restore', 'lost_sessions', 'default_queue']);
+END
+$$;
+COMMENT ON FUNCTION llmq.grant_admin(regrole) IS
+    'gives a role what grant_submit does, and configuration, redrive, prune and the worker''s switch';
+
+CREATE OR REPLACE FUNCTION llmq.grant_worker(role regrole) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
+    PERFORM llmq.grant_routines(role, ARRAY['worker_hello', 'worker_poll', 'worker_claim',
+        'worker_settle', 'worker_heartbeat', 'worker_goodbye']);
+END
+$$;
+COMMENT ON FUNCTION llmq.grant_worker(regrole) IS
+    'gives a role the functions of a worker outside the server: it sees every prompt and writes every answer';
+
+-- Those who watch the server: every job and attempt, without what was said in it.
+GRANT USAGE ON SCHEMA llmq TO pg_monitor;
+GRANT SELECT ON llmq.job_status, llmq.worker TO pg_monitor;
+GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status,
+    error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
+    bytes_in, billing, request_id) ON llmq.attempt TO pg_monitor;
+GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.may_see_job(uuid, name), llmq.wait_reason(text),
+    llmq.lost_sessions(bigint) TO pg_monitor;

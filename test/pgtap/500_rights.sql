@@ -1,0 +1,139 @@
+-- Who may do what: every function and relation, tried as a role without rights, as a submitter and
+-- as one who watches the server.
+
+BEGIN;
+SELECT no_plan();
+
+CREATE ROLE llmq_nobody;
+CREATE ROLE llmq_alice;
+CREATE ROLE llmq_bob;
+CREATE ROLE llmq_team ROLE llmq_alice;
+CREATE ROLE llmq_admin;
+CREATE ROLE llmq_watch IN ROLE pg_monitor;
+GRANT USAGE ON SCHEMA public TO llmq_nobody, llmq_alice, llmq_bob, llmq_admin, llmq_watch;
+SELECT llmq.grant_submit('llmq_alice'), llmq.grant_submit('llmq_bob'), llmq.grant_admin('llmq_admin');
+
+-- -- nothing for PUBLIC ----------------------------------------------------------------------
+
+SELECT ok(NOT has_schema_privilege('llmq_nobody', 'llmq', 'USAGE'), 'a role without rights cannot even look into the schema');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc AS p
+    WHERE p.pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_nobody', p.oid, 'EXECUTE')
+$$, 'it can execute no routine');
+SELECT is_empty($$
+    SELECT c.oid::regclass FROM pg_class AS c
+    WHERE c.relnamespace = 'llmq'::regnamespace AND c.relkind IN ('r', 'v')
+        AND (has_table_privilege('llmq_nobody', c.oid, 'SELECT, INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+            OR has_any_column_privilege('llmq_nobody', c.oid, 'SELECT, INSERT, UPDATE, REFERENCES'))
+$$, 'it has no privilege on any relation');
+SELECT is_empty($$
+    SELECT c.oid::regclass FROM pg_sequence AS s JOIN pg_class AS c ON c.oid = s.seqrelid
+    WHERE c.relnamespace = 'llmq'::regnamespace
+        AND has_sequence_privilege('llmq_nobody', s.seqrelid, 'USAGE, SELECT, UPDATE')
+$$, 'nor on any sequence');
+
+-- -- a submitter -------------------------------------------------------------------------------
+
+SELECT set_eq($$
+    SELECT c.relname::text FROM pg_class AS c
+    WHERE c.relnamespace = 'llmq'::regnamespace AND c.relkind IN ('r', 'v')
+        AND has_table_privilege('llmq_alice', c.oid, 'SELECT')
+$$, ARRAY['job_status', 'dead_letter', 'result', 'attempt', 'outbox'], 'a submitter reads what shows its own jobs');
+SELECT is_empty($$
+    SELECT c.oid::regclass FROM pg_class AS c
+    WHERE c.relnamespace = 'llmq'::regnamespace AND c.relkind IN ('r', 'v')
+        AND has_table_privilege('llmq_alice', c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER')
+$$, 'and writes nothing itself');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc AS p
+    WHERE p.pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_alice', p.oid, 'EXECUTE')
+        AND (p.proname LIKE 'worker\_%' OR p.proname LIKE '%\_as' OR p.proname IN ('redrive', 'prune', 'bury', 'insert_jobs'))
+$$, 'and executes nothing that is a worker''s, an administrator''s or llmq''s own');
+
+SET LOCAL ROLE llmq_alice;
+CREATE TEMP TABLE alice AS SELECT * FROM llmq.submit('Hello', 'of-alice', metadata => '{"a": 1}');
+RESET ROLE;
+SET LOCAL ROLE llmq_bob;
+CREATE TEMP TABLE bob AS SELECT * FROM llmq.submit('Hello', 'of-bob');
+RESET ROLE;
+GRANT SELECT ON alice, bob TO PUBLIC;
+INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, billing, error_message)
+SELECT job_id, 1, 1, now(), 'success', 'billed', 'words' FROM alice
+UNION ALL SELECT job_id, 1, 1, now(), 'success', 'billed', 'words' FROM bob;
+INSERT INTO llmq.result (job_id, text, queue, deliveries, deaths)
+SELECT job_id, 'Hi', 'default', 1, 0 FROM alice UNION ALL SELECT job_id, 'Hi', 'default', 1, 0 FROM bob;
+
+SET LOCAL ROLE llmq_alice;
+SELECT is((SELECT string_agg(format('%s %s', submitted_by, tenant), ', ') FROM llmq.job_status), 'llmq_alice llmq_alice',
+    'a submitter sees its own jobs and no other''s');
+SELECT results_eq('SELECT job_id FROM llmq.result', 'SELECT job_id FROM alice', 'its own results and no other''s');
+SELECT results_eq('SELECT job_id FROM llmq.attempt', 'SELECT job_id FROM alice', 'its own attempts and no other''s');
+SELECT throws_ok('SELECT llmq.cancel(job_id) FROM bob', 'PT404', NULL, 'another''s job cannot be cancelled: there is none');
+SELECT throws_ok($$SELECT llmq.redrive(job_id) FROM alice$$, '42501', NULL, 'redrive is for administrators');
+SELECT throws_ok($$SELECT * FROM llmq.submit('x', 'k', tenant => 'llmq_bob')$$, 'PT403', NULL, 'a foreign tenant cannot be named');
+RESET ROLE;
+
+-- Membership counts: what the team submits, its members see.
+SELECT llmq.grant_submit('llmq_team');
+SET LOCAL ROLE llmq_team;
+CREATE TEMP TABLE team AS SELECT * FROM llmq.submit('Hello', 'of-team');
+RESET ROLE;
+GRANT SELECT ON team TO PUBLIC;
+SET LOCAL ROLE llmq_alice;
+SELECT results_eq('SELECT count(*) FROM llmq.job_status', 'VALUES (2::bigint)', 'a member sees the jobs of its group');
+SELECT lives_ok('SELECT llmq.cancel(job_id) FROM team', 'and may cancel them');
+RESET ROLE;
+SET LOCAL ROLE llmq_bob;
+SELECT results_eq('SELECT count(*) FROM llmq.job_status', 'VALUES (1::bigint)', 'one who is no member does not');
+RESET ROLE;
+
+INSERT INTO llmq.role_tenant VALUES ('llmq_alice', 'acme');
+SET LOCAL ROLE llmq_alice;
+SELECT lives_ok($$SELECT * FROM llmq.submit('x', 'k', tenant => 'acme')$$, 'a tenant of llmq.role_tenant can be named');
+RESET ROLE;
+
+-- -- the calling role is the one whose rights the call has ------------------------------------------
+
+CREATE FUNCTION public.of_bob(key text) RETURNS uuid LANGUAGE sql SECURITY DEFINER
+AS $$ SELECT job_id FROM llmq.submit('Hello', key) $$;
+ALTER FUNCTION public.of_bob(text) OWNER TO llmq_bob;
+GRANT EXECUTE ON FUNCTION public.of_bob(text) TO llmq_alice;
+SET LOCAL ROLE llmq_alice;
+SELECT public.of_bob('definer') AS job_id \gset
+RESET ROLE;
+SELECT is((SELECT submitted_by::text FROM llmq.job WHERE job_id = :'job_id'), 'llmq_bob',
+    'inside a definer function the owner submits');
+
+CREATE TABLE public.notes (id int);
+CREATE FUNCTION public.submit_note() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN PERFORM llmq.submit('Hello', 'note-' || NEW.id); RETURN NEW; END $$;
+CREATE TRIGGER submit_note AFTER INSERT ON public.notes FOR EACH ROW EXECUTE FUNCTION public.submit_note();
+GRANT INSERT ON public.notes TO llmq_alice;
+SET LOCAL ROLE llmq_alice;
+INSERT INTO public.notes VALUES (1);
+RESET ROLE;
+INSERT INTO public.notes VALUES (2);
+SELECT is((SELECT string_agg(format('%s %s', idempotency_key, submitted_by), ', ' ORDER BY idempotency_key)
+    FROM llmq.job WHERE idempotency_key LIKE 'note-%'), 'note-1 llmq_alice, note-2 ' || current_user, 'in a trigger it is the role that fires it');
+
+-- -- an administrator, and one who watches ------------------------------------------------------------
+
+SET LOCAL ROLE llmq_admin;
+SELECT lives_ok($$INSERT INTO llmq.queue (name) VALUES ('admin-made')$$, 'an administrator configures');
+SELECT lives_ok('SELECT * FROM llmq.check()', 'checks');
+SELECT lives_ok('SELECT llmq.prune()', 'prunes');
+SELECT lives_ok('SELECT llmq.redrive(job_id) FROM alice', 'redrives');
+SELECT throws_ok('SELECT * FROM llmq.job', '42501', NULL, 'and reads no prompt');
+RESET ROLE;
+
+SET LOCAL ROLE llmq_watch;
+SELECT cmp_ok((SELECT count(*) FROM llmq.job_status), '>=', 5::bigint, 'pg_monitor sees all jobs');
+SELECT is_empty('SELECT text, json, metadata, error_message FROM llmq.job_status WHERE num_nonnulls(text, json, metadata, error_message) > 0',
+    'without what was said in them');
+SELECT throws_ok('SELECT * FROM llmq.result', '42501', NULL, 'and no result');
+SELECT is((SELECT count(*) FROM (SELECT outcome, billing FROM llmq.attempt) AS a), 2::bigint, 'it sees every attempt');
+SELECT throws_ok('SELECT error_message FROM llmq.attempt', '42501', NULL, 'without its words');
+RESET ROLE;
+
+SELECT * FROM finish();
+ROLLBACK;

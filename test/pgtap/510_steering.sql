@@ -1,0 +1,73 @@
+-- Cancel, redrive and prune, as far as one transaction shows them.
+
+BEGIN;
+SELECT no_plan();
+SELECT llmq.stop_worker();
+
+CREATE FUNCTION pg_temp.new_job(key text, queue text DEFAULT 'default') RETURNS uuid LANGUAGE sql
+AS $$ SELECT job_id FROM llmq.submit('Hello', key, queue => queue) $$;
+CREATE FUNCTION pg_temp.kill(job uuid, class text) RETURNS void LANGUAGE sql
+AS $$ SELECT llmq.bury(ARRAY[llmq.take_place(job, 'test')], class, 'it was to be') $$;
+
+-- -- cancel --------------------------------------------------------------------------------------
+
+SELECT pg_temp.new_job('c1') AS job \gset
+SELECT ok(llmq.cancel(:'job'), 'a ready job can be cancelled');
+SELECT is((SELECT state FROM llmq.job_status WHERE job_id = :'job'), 'cancelled', 'and is then final');
+SELECT ok(NOT llmq.cancel(:'job'), 'a final job cannot');
+SELECT is((SELECT (state, replayed)::text FROM llmq.submit('Hello', 'c1')), '(cancelled,t)', 'its key still answers');
+SELECT throws_ok($$SELECT llmq.cancel('00000000-0000-0000-0000-000000000000')$$, 'PT404', NULL, 'a job that is not there is an error');
+
+-- -- redrive ---------------------------------------------------------------------------------------
+
+SELECT pg_temp.new_job('r1') AS job \gset
+SELECT ok(NOT llmq.redrive(:'job'), 'a job that lives is not redriven');
+UPDATE llmq.ready SET deliveries = 5, counted = 5 WHERE job_id = :'job';
+SELECT pg_temp.kill(:'job', 'max_deliveries');
+SELECT is((SELECT deaths FROM llmq.dead_letter WHERE job_id = :'job'), 1, 'a death is counted');
+SELECT ok(llmq.redrive(:'job'), 'a dead job is redriven');
+SELECT is((SELECT (state, deliveries)::text FROM llmq.job_status WHERE job_id = :'job'), '(ready,5)',
+    'it is ready again; its deliveries are all on record');
+SELECT is((SELECT counted FROM llmq.ready WHERE job_id = :'job'), 0, 'and none of them counts any more');
+SELECT pg_temp.kill(:'job', 'auth');
+SELECT is((SELECT deaths FROM llmq.dead_letter WHERE job_id = :'job'), 2, 'the next death is the second');
+
+INSERT INTO llmq.queue (name) VALUES ('q');
+SELECT pg_temp.kill(pg_temp.new_job('q' || i, 'q'), CASE WHEN i <= 3 THEN 'auth' ELSE 'timeout' END) FROM generate_series(1, 5) AS i;
+SELECT is(llmq.redrive_queue('q', 'auth', 2), 2::bigint, 'a queue is redriven up to a number of jobs');
+SELECT is(llmq.redrive_queue('q', 'auth'), 1::bigint, 'of one class');
+SELECT is(llmq.redrive_queue('q'), 2::bigint, 'or of all');
+SELECT is(llmq.redrive_queue('q'), 0::bigint, 'and then none is left');
+SELECT throws_ok($$SELECT llmq.redrive_queue('q', max_jobs => -1)$$, 'PT400', NULL, 'a negative number is refused');
+
+-- -- messages of the n-th death ---------------------------------------------------------------------
+
+SELECT job_id AS job FROM llmq.submit('Hello', 'd1', outbox => '[
+    {"topic": "sad", "on": "dead"}, {"topic": "own", "on": "dead", "dedupe_key": "mine"}]') \gset
+SELECT pg_temp.kill(:'job', 'auth');
+SELECT llmq.redrive(:'job');
+SELECT pg_temp.kill(:'job', 'auth');
+SELECT set_eq(format('SELECT dedupe_key FROM llmq.message WHERE job_id = %L', :'job'), ARRAY[
+    format('sad:%s:1:death 1', :'job'), format('sad:%s:1:death 2', :'job'), 'mine', 'mine:death 2'],
+    'each death has its message; a key of one''s own names the death from the second on');
+
+-- -- prune ---------------------------------------------------------------------------------------------
+
+INSERT INTO llmq.queue (name, retention) VALUES ('short', '1 day'), ('long', '1 year');
+CREATE TEMP TABLE old AS
+    SELECT pg_temp.new_job(queue || i, queue) AS job_id, queue FROM unnest('{short,long}'::text[]) AS queue, generate_series(1, 3) AS i;
+SELECT llmq.take_place(job_id, 'test') FROM old;
+INSERT INTO llmq.result (job_id, queue, deliveries, deaths, created_at) SELECT job_id, queue, 1, 0, now() - interval '2 days' FROM old;
+INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, billing) SELECT job_id, 1, 1, now(), 'success', 'none' FROM old;
+SELECT is(llmq.prune(), 3::bigint, 'what is older than its queue''s retention is deleted');
+SELECT is(llmq.prune(), 0::bigint, 'once');
+SELECT is((SELECT count(*) FROM llmq.job WHERE queue = 'short'), 0::bigint, 'with the job');
+SELECT is((SELECT count(*) FROM llmq.attempt AS a JOIN old USING (job_id)), 3::bigint, 'and its attempts');
+SELECT is((SELECT (state, replayed)::text FROM llmq.submit('Hello', 'short1', queue => 'short')), '(ready,f)', 'the key is free again');
+DELETE FROM llmq.queue WHERE name = 'long';
+UPDATE llmq.result SET created_at = now() - interval '31 days' WHERE queue = 'long';
+SELECT is(llmq.prune(), 3::bigint, 'the results of a queue that is gone follow the default retention');
+SELECT is_empty($$SELECT * FROM llmq.check() WHERE invariant NOT LIKE 'a result comes%'$$, 'nothing is left behind');
+
+SELECT * FROM finish();
+ROLLBACK;
