@@ -96,6 +96,7 @@ run_in_transaction(SpiStore *store, LlmqOperation operation, const char *const *
 {
 	MemoryContext caller = CurrentMemoryContext;
 
+	LLMQ_DEBUG_POINT("%s-begun", llmq_store_operation_name(operation));
 	pgstat_report_activity(STATE_RUNNING, llmq_store_statement(operation));
 	PG_TRY();
 	{
@@ -107,7 +108,7 @@ run_in_transaction(SpiStore *store, LlmqOperation operation, const char *const *
 		PushActiveSnapshot(GetTransactionSnapshot());
 		execute(store, operation, params);
 		PopActiveSnapshot();
-		LLMQ_DEBUG_POINT(psprintf("%s-uncommitted", llmq_store_operation_name(operation)));
+		LLMQ_DEBUG_POINT("%s-uncommitted", llmq_store_operation_name(operation));
 		CommitTransactionCommand();
 		store->status = LLMQ_STORE_OK;
 	}
@@ -129,7 +130,7 @@ run_in_transaction(SpiStore *store, LlmqOperation operation, const char *const *
 	PG_END_TRY();
 	MemoryContextSwitchTo(caller);
 	if (store->status == LLMQ_STORE_OK)
-		LLMQ_DEBUG_POINT(psprintf("%s-committed", llmq_store_operation_name(operation)));
+		LLMQ_DEBUG_POINT("%s-committed", llmq_store_operation_name(operation));
 	pgstat_report_stat(false);
 }
 

@@ -13,7 +13,6 @@
 #include "utils/guc.h"
 #include "utils/varlena.h"
 
-#include "debug_point.h"
 #include "settings.h"
 #include "shared.h"
 
@@ -37,9 +36,6 @@ llmq_settings_define(void)
 	define_launching();
 	define_working();
 	define_submitting();
-#ifdef LLMQ_DEBUG_POINTS
-	llmq_debug_point_define();
-#endif
 	MarkGUCPrefixReserved("llmq");
 }
 

@@ -2,13 +2,15 @@
 # child there that leaves nothing behind.  Sourced, by a script that has set -euo pipefail.
 #
 # Sets source, build, tmp.  Environment: PG_CONFIG, LLMQ_BUILD (build folder, if not the source
-# folder), LLMQ_STAGE (a stage that exists already: then nothing is built).
+# folder), LLMQ_STAGE (a stage that exists already: then nothing is built).  With debug_stage=true
+# a second stage is made, whose module has the debug points.
 
 umask 022
 source=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 build=$(cd "${LLMQ_BUILD:-$source}" && pwd)
 tmp=
 child=
+debug_stage=false
 
 # Installs what is missing, and makes the temporary folder, which does not outlive the script.
 stage_open() {
@@ -40,6 +42,7 @@ stage_build() {
 		[ "$build" = "$source" ] || make+=(-f "$source/Makefile")
 		"${make[@]}" "$@" 9<&-
 		"${make[@]}" install DESTDIR="$tmp/stage" 9<&- >/dev/null
+		! $debug_stage || stage_debug
 	fi
 	mkdir -p "$tmp/tree/build" "$tmp/tmp"
 	cp -R "$source/test" "$tmp/tree/test"
@@ -50,12 +53,21 @@ stage_build() {
 	exec 9<&-
 }
 
+stage_debug() {
+	"${make[@]}" debug-module 9<&-
+	cp -R "$tmp/stage" "$tmp/stage-debug"
+	local module
+	module=$(find "$tmp/stage-debug" -name "llmq.*" -path '*/lib/*' -type f)
+	cp "$build/build/debug/${module##*/}" "$module"
+}
+
 # Runs a command in the copied tree, in a clean environment with the NAME=VALUE words that come
 # before it; as user postgres if this is root, because PostgreSQL refuses root.
 stage_run() {
 	local env=(
 		PATH=/usr/bin:/bin:/usr/sbin:/sbin LANG=C.UTF-8 HOME="$tmp/tmp" TMPDIR="$tmp/tmp"
 		PG_CONFIG="$(command -v "${PG_CONFIG:-pg_config}")" LLMQ_STAGE="${LLMQ_STAGE:-$tmp/stage}"
+		LLMQ_STAGE_DEBUG="$([ ! -d "$tmp/stage-debug" ] || echo "$tmp/stage-debug")"
 	)
 	local as=() status=0
 	if [ "$(id -u)" = 0 ]; then

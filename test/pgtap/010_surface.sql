@@ -63,7 +63,7 @@ SELECT is(
     'vu', 'submit is volatile and unsafe in parallel plans');
 
 SELECT is(
-    ARRAY(SELECT name FROM pg_settings WHERE name LIKE 'llmq.%' AND name <> 'llmq.debug_point' ORDER BY name),
+    ARRAY(SELECT name FROM pg_settings WHERE name LIKE 'llmq.%' ORDER BY name),
     '{llmq.callback_timeout, llmq.databases, llmq.enabled, llmq.key_wait, llmq.max_in_flight,
       llmq.poll_interval, llmq.secrets_directory, llmq.workers}'::text[],
     'the settings are the documented ones');

@@ -59,7 +59,7 @@ sub new
 		log_line_prefix           => '%m [%p] %b: ',
 		log_checkpoints           => 'off',
 		'llmq.secrets_directory'  => "$dir/secrets",
-		stage_settings(),
+		stage_settings($options{debug} ? $ENV{LLMQ_STAGE_DEBUG} : $ENV{LLMQ_STAGE}),
 		($options{preload} ? (shared_preload_libraries => 'llmq') : ()),
 		%{ $options{conf} // {} });
 	$self->set(%conf);
@@ -73,10 +73,11 @@ sub init_data
 	return;
 }
 
-# Returns the settings that make a server find the extension under $LLMQ_STAGE.
+# Returns the settings that make a server find the extension that is staged there.
 sub stage_settings
 {
-	my $stage = $ENV{LLMQ_STAGE} or return ();
+	my ($stage) = @_;
+	$stage or return ();
 	my %settings = (dynamic_library_path => $stage . config('pkglibdir') . ':$libdir');
 	if (major() >= 18)
 	{
@@ -257,6 +258,38 @@ sub kill_backend
 	LlmqTest::wait_for(sub { $self->log_text($before) =~ /was terminated by signal 9.*ready to accept connections/s },
 		60, 'the server has restarted its processes');
 	$self->disconnect_all;
+	return;
+}
+
+# Has the next process of llmq that comes to a debug point stop there (extension/debug_point.h).
+sub arm
+{
+	my ($self, $point) = @_;
+	open(my $file, '>', "$self->{data}/llmq_debug_point.$point") or die "$point: $!\n";
+	close $file;
+	return;
+}
+
+# Waits until a process stands still at a debug point, and returns its process id.
+sub wait_for_point
+{
+	my ($self, $point, $limit) = @_;
+	my $path = "$self->{data}/llmq_debug_point.$point.reached";
+	return LlmqTest::wait_for(sub {
+		open(my $file, '<', $path) or return 0;
+		return (<$file> // '') =~ /^(\d+)\n/ ? $1 : 0;
+	}, $limit // 20, "a process stops at $point");
+}
+
+# Lets the process that stands at a debug point go on, or forgets that it was killed there.
+sub leave_point { my ($self, $point) = @_; unlink "$self->{data}/llmq_debug_point.$point.reached"; return }
+
+# Waits until all that was written so far is durable, asynchronous commits too.
+sub wait_for_flush
+{
+	my ($self) = @_;
+	my $written = $self->sql('SELECT pg_current_wal_insert_lsn()');
+	LlmqTest::wait_for(sub { $self->sql("SELECT pg_current_wal_flush_lsn() >= '$written'") eq 't' }, 20, 'all is durable');
 	return;
 }
 
