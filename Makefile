@@ -88,10 +88,10 @@ OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 # State is created once; code is idempotent and replayed by every upgrade.
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	idempotency_tables.sql worker_tables.sql dump.sql)
-SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql worker_session.sql status.sql \
-	submit_checks.sql submit_enqueue.sql submit_code.sql submit_many.sql http_submit.sql \
-	idempotency.sql steps.sql idempotency_api.sql worker_queue.sql worker_settle.sql control.sql steering.sql check.sql \
-	rights.sql grants.sql)
+SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql dependency.sql \
+	worker_session.sql status.sql submit_checks.sql submit_enqueue.sql submit_code.sql \
+	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
+	worker_queue.sql worker_settle.sql control.sql steering.sql check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 

@@ -236,6 +236,9 @@ take_control(LlmqEngine *engine, const char *source, bool complete)
 	json_t *control = json_loads(source, 0, NULL);
 
 	engine->more = complete && json_is_true(json_object_get(control, "more"));
+	if (json_is_true(json_object_get(control, "unresolved")) &&
+		engine->full_poll_at_us > engine->now.mono_us + FULL_POLL_US)
+		engine->full_poll_at_us = engine->now.mono_us + FULL_POLL_US;
 	if (json_object_get(control, "config_hash") != NULL)
 		take_facts(engine, control);
 	if (complete)

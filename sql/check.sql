@@ -5,6 +5,7 @@
 CREATE OR REPLACE VIEW llmq.job_place AS
     SELECT job_id, 'ready' AS place FROM llmq.ready
     UNION ALL SELECT job_id, 'deferred' FROM llmq.deferred
+    UNION ALL SELECT job_id, 'blocked' FROM llmq.blocked
     UNION ALL SELECT job_id, 'lease' FROM llmq.lease
     UNION ALL SELECT job_id, 'result' FROM llmq.result
     UNION ALL SELECT job_id, 'dead_job' FROM llmq.dead_job
@@ -38,6 +39,16 @@ AS $$
     SELECT 'a job''s id follows from its key', j.job_id, j.idempotency_key
     FROM llmq.job AS j
     WHERE j.job_id <> llmq.job_id(j.tenant, j.scope, j.idempotency_key)
+    UNION ALL
+    SELECT 'a blocked job waits for a parent that is not final', b.job_id, NULL
+    FROM llmq.blocked AS b JOIN llmq.job AS j ON j.job_id = b.job_id
+    WHERE NOT b.fresh AND NOT EXISTS (
+        SELECT FROM unnest(j.after) AS p JOIN llmq.job_place AS q ON q.job_id = p
+        WHERE q.place NOT IN ('result', 'dead_job', 'cancelled_job'))
+    UNION ALL
+    SELECT 'a blocked job is known to its parents', b.job_id, p::text
+    FROM llmq.blocked AS b JOIN llmq.job AS j ON j.job_id = b.job_id, unnest(j.after) AS p
+    WHERE NOT EXISTS (SELECT FROM llmq.dependency AS d WHERE d.parent = p AND d.child = b.job_id)
     UNION ALL
     SELECT 'a job''s queue exists', j.job_id, j.queue
     FROM llmq.job AS j
@@ -106,6 +117,7 @@ AS $$
         AND NOT EXISTS (
             SELECT FROM llmq.ready AS d WHERE d.job_id = m.job_id AND d.deaths > 0
             UNION ALL SELECT FROM llmq.deferred AS d WHERE d.job_id = m.job_id AND d.deaths > 0
+            UNION ALL SELECT FROM llmq.blocked AS d WHERE d.job_id = m.job_id AND d.deaths > 0
             UNION ALL SELECT FROM llmq.lease AS d WHERE d.job_id = m.job_id AND d.deaths > 0)
 $$;
 

@@ -58,6 +58,7 @@ BEGIN
     INTO buried FROM dead AS d;
     PERFORM llmq.emit_messages(buried, 'dead');
     PERFORM llmq.notify_done(buried);
+    PERFORM llmq.release_dependents(buried);
 END
 $$;
 

@@ -38,6 +38,11 @@ BEGIN
     IF FOUND THEN
         RETURN place;
     END IF;
+    DELETE FROM llmq.blocked WHERE job_id = taken_job
+    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+    IF FOUND THEN
+        RETURN place;
+    END IF;
     DELETE FROM llmq.ready WHERE job_id = taken_job
     RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
     IF FOUND THEN

@@ -1,6 +1,6 @@
 -- The queue.  The job row is wide and immutable: written at submit, read at
 -- claim, never updated.  Where a job stands is which small table holds its id;
--- a job is in exactly one of ready, deferred, lease, result, dead_job and
+-- a job is in exactly one of ready, deferred, blocked, lease, result, dead_job and
 -- cancelled_job (llmq.check() proves it).  A move is one statement.
 
 CREATE TABLE llmq.job (
@@ -28,6 +28,7 @@ CREATE TABLE llmq.job (
     submitted_by name NOT NULL,
     submitted_at timestamptz NOT NULL
 );
+CREATE INDEX job_run_id_idx ON llmq.job (run_id) WHERE run_id IS NOT NULL;
 COMMENT ON TABLE llmq.job IS 'what was submitted; never updated; the record of its idempotency key';
 
 -- What travels with a job's id from table to table.
@@ -75,6 +76,26 @@ CREATE TABLE llmq.deferred (
     autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX deferred_due_at_idx ON llmq.deferred (due_at);
 COMMENT ON TABLE llmq.deferred IS 'jobs that wait for a time: run_at, or their next delivery';
+
+CREATE TABLE llmq.blocked (
+    job_id uuid PRIMARY KEY,
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    priority smallint NOT NULL,
+    deliveries int NOT NULL DEFAULT 0,
+    counted int NOT NULL DEFAULT 0,
+    deaths int NOT NULL DEFAULT 0,
+    fresh boolean NOT NULL DEFAULT true -- its parents have not been looked at since it was committed
+);
+CREATE INDEX blocked_fresh_idx ON llmq.blocked (job_id) WHERE fresh;
+COMMENT ON TABLE llmq.blocked IS 'jobs that wait for other jobs to succeed';
+
+CREATE TABLE llmq.dependency (
+    parent uuid NOT NULL,
+    child uuid NOT NULL,
+    PRIMARY KEY (parent, child)
+);
+COMMENT ON TABLE llmq.dependency IS 'which jobs come after which';
 
 CREATE TABLE llmq.lease (
     job_id uuid PRIMARY KEY,

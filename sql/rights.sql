@@ -48,7 +48,7 @@ AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
     EXECUTE format('GRANT SELECT ON llmq.job_status, llmq.dead_letter, llmq.result, llmq.attempt,
-        llmq.outbox TO %s', role);
+        llmq.outbox, llmq.run TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel',
         'idempotency_begin', 'idempotency_finish', 'idempotency_release', 'step_begin', 'step_finish',
         'step_release', 'derive_key', 'job_id', 'namespace', 'uuid5',

@@ -9,6 +9,7 @@ AS $$
         WHEN EXISTS (SELECT FROM llmq.lease WHERE job_id = of_job) THEN 'running'
         WHEN EXISTS (SELECT FROM llmq.ready WHERE job_id = of_job) THEN 'ready'
         WHEN EXISTS (SELECT FROM llmq.deferred WHERE job_id = of_job) THEN 'scheduled'
+        WHEN EXISTS (SELECT FROM llmq.blocked WHERE job_id = of_job) THEN 'blocked'
         WHEN EXISTS (SELECT FROM llmq.dead_job WHERE job_id = of_job) THEN 'dead'
         WHEN EXISTS (SELECT FROM llmq.cancelled_job WHERE job_id = of_job) THEN 'cancelled'
     END
@@ -41,11 +42,13 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
             WHEN l.job_id IS NOT NULL THEN 'running'
             WHEN y.job_id IS NOT NULL THEN 'ready'
             WHEN w.job_id IS NOT NULL THEN 'scheduled'
+            WHEN b.job_id IS NOT NULL THEN 'blocked'
             WHEN d.job_id IS NOT NULL THEN 'dead'
             WHEN c.job_id IS NOT NULL THEN 'cancelled'
         END AS state,
         j.priority::int AS priority, j.run_at,
-        coalesce(r.deliveries, l.deliveries, y.deliveries, w.deliveries, d.deliveries, c.deliveries)
+        coalesce(r.deliveries, l.deliveries, y.deliveries, w.deliveries, b.deliveries, d.deliveries,
+            c.deliveries)
             AS deliveries,
         a.attempts, j.submitted_by, j.submitted_at, a.started_at,
         coalesce(r.created_at, d.died_at, c.cancelled_at) AS finished_at,
@@ -58,6 +61,7 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
         CASE WHEN s.full_sight THEN coalesce(d.error_message, w.error_message) END AS error_message,
         CASE
             WHEN w.job_id IS NOT NULL THEN coalesce(w.error_class, 'run_at')
+            WHEN b.job_id IS NOT NULL THEN 'after'
             WHEN y.job_id IS NOT NULL THEN llmq.wait_reason(j.queue)
         END AS wait_reason,
         w.due_at AS wait_until,
@@ -69,6 +73,7 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
     LEFT JOIN llmq.lease AS l ON l.job_id = j.job_id
     LEFT JOIN llmq.ready AS y ON y.job_id = j.job_id
     LEFT JOIN llmq.deferred AS w ON w.job_id = j.job_id
+    LEFT JOIN llmq.blocked AS b ON b.job_id = j.job_id
     LEFT JOIN llmq.dead_job AS d ON d.job_id = j.job_id
     LEFT JOIN llmq.cancelled_job AS c ON c.job_id = j.job_id
     CROSS JOIN LATERAL (
@@ -106,3 +111,19 @@ CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
         WHERE t.tenant = m.tenant AND llmq.may_see(t.role))
         OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
 COMMENT ON VIEW llmq.outbox IS 'messages of the tenants that the caller may name, and how far they got';
+
+CREATE OR REPLACE VIEW llmq.run WITH (security_barrier) AS
+    SELECT s.run_id, s.tenant, count(*) AS jobs,
+        count(*) FILTER (WHERE s.state = 'succeeded') AS succeeded,
+        count(*) FILTER (WHERE s.state = 'dead') AS dead,
+        count(*) FILTER (WHERE s.state = 'cancelled') AS cancelled,
+        count(*) FILTER (WHERE s.state = 'running') AS running,
+        count(*) FILTER (WHERE s.state IN ('ready', 'scheduled', 'blocked')) AS waiting,
+        sum(s.attempts) AS attempts, sum(s.input_tokens) AS input_tokens,
+        sum(s.output_tokens) AS output_tokens, sum(s.cost) AS cost,
+        min(s.submitted_at) AS submitted_at, min(s.started_at) AS started_at,
+        CASE WHEN bool_and(s.finished_at IS NOT NULL) THEN max(s.finished_at) END AS finished_at
+    FROM llmq.job_status AS s
+    WHERE s.run_id IS NOT NULL
+    GROUP BY s.run_id, s.tenant;
+COMMENT ON VIEW llmq.run IS 'one row a run_id (of a tenant): how far its jobs are and what they cost';

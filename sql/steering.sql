@@ -25,7 +25,7 @@ BEGIN
     END IF;
     INSERT INTO llmq.cancelled_job (job_id, queue, deliveries, cancelled_by)
     VALUES (place.job_id, place.queue, place.deliveries, caller);
-    PERFORM llmq.notify_done(ARRAY[place]), llmq.wake_worker();
+    PERFORM llmq.notify_done(ARRAY[place]), llmq.release_dependents(ARRAY[place]), llmq.wake_worker();
     RETURN true;
 END
 $$;
@@ -41,9 +41,14 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
-    VALUES (d.job_id, d.queue, d.tenant, d.priority, d.deliveries, 0, d.deaths);
-    PERFORM llmq.wake_worker();
+    IF d.error_class = 'dependency_failed' THEN
+        INSERT INTO llmq.blocked (job_id, queue, tenant, priority, deliveries, counted, deaths)
+        VALUES (d.job_id, d.queue, d.tenant, d.priority, d.deliveries, 0, d.deaths);
+    ELSE
+        INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
+        VALUES (d.job_id, d.queue, d.tenant, d.priority, d.deliveries, 0, d.deaths);
+    END IF;
+    PERFORM llmq.revive_dependents(redrive.job_id), llmq.wake_worker();
     RETURN true;
 END
 $$;
@@ -84,6 +89,10 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 BEGIN
+    DELETE FROM llmq.dependency AS d USING unnest(jobs) AS id
+    JOIN llmq.job AS j ON j.job_id = id, unnest(j.after) AS p
+    WHERE d.parent = p AND d.child = id;
+    DELETE FROM llmq.dependency AS d USING unnest(jobs) AS id WHERE d.parent = id;
     DELETE FROM llmq.attempt AS a USING unnest(jobs) AS id WHERE a.job_id = id;
     DELETE FROM llmq.result AS r USING unnest(jobs) AS id WHERE r.job_id = id;
     DELETE FROM llmq.dead_job AS d USING unnest(jobs) AS id WHERE d.job_id = id;
@@ -124,10 +133,10 @@ BEGIN
             (SELECT q.retention FROM llmq.queue AS q WHERE q.name = of_queue), standard.retention);
         old := ARRAY(
             SELECT r.job_id FROM llmq.result AS r
-            WHERE r.queue = of_queue AND r.created_at < cutoff
+            WHERE r.queue = of_queue AND r.created_at < cutoff AND NOT llmq.is_awaited(r.job_id)
             ORDER BY r.created_at LIMIT step FOR UPDATE SKIP LOCKED) || ARRAY(
             SELECT d.job_id FROM llmq.dead_job AS d
-            WHERE d.queue = of_queue AND d.died_at < cutoff
+            WHERE d.queue = of_queue AND d.died_at < cutoff AND NOT llmq.is_awaited(d.job_id)
             ORDER BY d.died_at LIMIT step FOR UPDATE SKIP LOCKED) || ARRAY(
             SELECT c.job_id FROM llmq.cancelled_job AS c
             WHERE c.queue = of_queue AND c.cancelled_at < cutoff

@@ -69,9 +69,14 @@ BEGIN
         PERFORM llmq.check_length('model', job.model, 255), llmq.check_length('run_id', job.run_id, 255),
             llmq.check_length('step', job.step, 255);
     END IF;
-    IF job.on_complete IS NOT NULL OR job.after IS NOT NULL THEN
-        PERFORM llmq.fail('0A000', 'on_complete and after are not supported by this version of llmq', NULL,
-            'Submit the next job when llmq.job_status shows this one as final.');
+    IF job.after IS NOT NULL AND (cardinality(job.after) NOT BETWEEN 1 AND 1000
+        OR array_ndims(job.after) > 1 OR array_position(job.after, NULL) IS NOT NULL) THEN
+        PERFORM llmq.fail('PT400', 'after must name 1 to 1000 jobs',
+            format('It is %s.', left(job.after::text, 200)), 'Leave it out for a job that waits for none.');
+    END IF;
+    IF job.on_complete IS NOT NULL THEN
+        PERFORM llmq.fail('0A000', 'on_complete is not supported by this version of llmq', NULL,
+            'Submit the next job with after => ARRAY[job_id] of this one.');
     END IF;
 END
 $$;

@@ -37,9 +37,12 @@ CREATE OR REPLACE FUNCTION llmq.note_element(index bigint) RETURNS boolean
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_note_element_1';
 
 -- Where a job that is new at `now` first belongs.
-CREATE OR REPLACE FUNCTION llmq.first_state(run_at timestamptz, now timestamptz) RETURNS text
+CREATE OR REPLACE FUNCTION llmq.first_state(after uuid[], run_at timestamptz, now timestamptz)
+RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$ SELECT CASE WHEN run_at > now THEN 'scheduled' ELSE 'ready' END $$;
+AS $$
+    SELECT CASE WHEN after IS NOT NULL THEN 'blocked' WHEN run_at > now THEN 'scheduled' ELSE 'ready' END
+$$;
 
 -- Puts new jobs where they first belong, in their order, and has a worker look.
 CREATE OR REPLACE FUNCTION llmq.place_new(jobs llmq.job[], now timestamptz) RETURNS void
@@ -50,12 +53,13 @@ DECLARE
 BEGIN
     INSERT INTO llmq.ready (job_id, queue, tenant, priority)
     SELECT j.job_id, j.queue, j.tenant, j.priority FROM unnest(jobs) AS j
-    WHERE llmq.first_state(j.run_at, place_new.now) = 'ready';
+    WHERE llmq.first_state(j.after, j.run_at, place_new.now) = 'ready';
     GET DIAGNOSTICS placed = ROW_COUNT;
     IF placed < cardinality(jobs) THEN
         INSERT INTO llmq.deferred (job_id, due_at, queue, tenant, priority)
         SELECT j.job_id, j.run_at, j.queue, j.tenant, j.priority FROM unnest(jobs) AS j
-        WHERE llmq.first_state(j.run_at, place_new.now) = 'scheduled';
+        WHERE llmq.first_state(j.after, j.run_at, place_new.now) = 'scheduled';
+        PERFORM llmq.place_dependents(jobs);
     END IF;
     PERFORM llmq.note_home(), llmq.wake_at_commit();
 END
@@ -105,7 +109,7 @@ BEGIN
     END IF;
     now := clock_timestamp();
     PERFORM llmq.place_new(ARRAY[job], now);
-    RETURN ROW(job.job_id, llmq.first_state(job.run_at, now), false)::llmq.submission;
+    RETURN ROW(job.job_id, llmq.first_state(job.after, job.run_at, now), false)::llmq.submission;
 END
 $$;
 

@@ -91,10 +91,10 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT j.job_id,
-            CASE WHEN j.is_new THEN llmq.first_state(j.run_at, now) ELSE llmq.state(j.job_id) END,
+            CASE WHEN j.is_new THEN llmq.first_state(j.after, j.run_at, now) ELSE llmq.state(j.job_id) END,
             NOT j.is_new
         FROM (
-            SELECT u.job_id, u.run_at, u.ordinality,
+            SELECT u.job_id, u.after, u.run_at, u.ordinality,
                 f.job_id IS NOT NULL AND row_number() OVER (PARTITION BY u.job_id ORDER BY u.ordinality) = 1
                     AS is_new
             FROM unnest(asked) WITH ORDINALITY AS u LEFT JOIN unnest(fresh) AS f (job_id) ON f.job_id = u.job_id

@@ -11,8 +11,8 @@
 -- bgworker/engine_private.h says how far back it must go).
 --
 -- One row is the control row: seq and job_id NULL, and `control` an object with
--- next_xid, oldest_xid and more (the limit cut the list).  With config_hash NULL
--- that is all.  Else the poll also takes over the leases of lost workers, makes
+-- next_xid, oldest_xid, more (the limit cut the list) and unresolved (a blocked job
+-- could not be looked at yet).  With config_hash NULL that is all.  Else the poll also takes over the leases of lost workers, makes
 -- ready what is due, and control holds due_in (microseconds until the next
 -- deferred job is due, or null), state, config_hash, and config if its hash is
 -- another.  Rows with a job_id and a delivery are recalled leases.
@@ -30,6 +30,7 @@ DECLARE
     promoted int := 0;
     facts jsonb := '{}';
     oldest_xid bigint;
+    unresolved boolean := false;
 BEGIN
     IF config_hash IS NOT NULL THEN
         IF EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
@@ -43,6 +44,10 @@ BEGIN
         RETURN QUERY
             DELETE FROM llmq.recall AS c WHERE c.worker_id = own
             RETURNING NULL::bigint, NULL::text, NULL::text, NULL::int, NULL::jsonb, c.job_id, c.delivery;
+    END IF;
+
+    IF EXISTS (SELECT FROM llmq.blocked AS b WHERE b.fresh) THEN
+        unresolved := llmq.resolve_fresh(max_rows);
     END IF;
 
     -- Before the rows are read: the snapshot that reads them is no older than this.
@@ -59,6 +64,7 @@ BEGIN
         facts || jsonb_build_object(
             'next_xid', llmq.next_xid(),
             'oldest_xid', oldest_xid,
+            'unresolved', unresolved,
             'more', found_rows >= max_rows OR promoted >= max_rows),
         NULL::uuid, NULL::int;
 END

@@ -56,6 +56,8 @@ BEGIN
         AND NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = w.id)
         AND (w.kind = 'program' OR NOT EXISTS (
             SELECT FROM pg_stat_get_activity(w.pid) AS a WHERE a.backend_start = w.backend_start));
+    DELETE FROM llmq.recall AS c
+    WHERE NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = c.worker_id);
     UPDATE llmq.worker_session AS w SET in_flight = 0
     WHERE w.id = ANY (lost)
         AND NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = w.id);

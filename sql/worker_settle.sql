@@ -125,6 +125,7 @@ BEGIN
     IF done IS NOT NULL THEN
         PERFORM llmq.emit_messages(done, 'succeeded');
         PERFORM llmq.notify_done(done);
+        PERFORM llmq.release_dependents(done);
     END IF;
 
     IF coalesce(cardinality(done), 0) < cardinality(placed) THEN

@@ -1,0 +1,165 @@
+-- Jobs that come after others.
+--
+-- A parent that succeeds releases its children in the transaction that settles
+-- it, and a child is looked at once more after its own commit (`fresh`): of a
+-- parent that settles while the child's transaction is open, one of the two looks
+-- sees both.  A child's row in llmq.blocked is locked before its parents are
+-- counted, so that the last of several parents that settle at once counts all.
+
+-- Puts new jobs that come after others into llmq.blocked, and checks that the
+-- others are there and the submitter's to wait for.
+CREATE OR REPLACE FUNCTION llmq.place_dependents(jobs llmq.job[]) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+AS $$
+DECLARE
+    missing record;
+BEGIN
+    SELECT j.submitted_by, p.parent INTO missing
+    FROM unnest(jobs) AS j, unnest(j.after) AS p (parent)
+    WHERE p.parent = j.job_id OR NOT EXISTS (
+        SELECT FROM llmq.job AS k
+        WHERE k.job_id = p.parent
+            AND pg_has_role(j.submitted_by, to_regrole(quote_ident(k.submitted_by)), 'MEMBER'))
+    LIMIT 1;
+    IF FOUND THEN
+        PERFORM llmq.fail('PT404', format('there is no job %s to come after', missing.parent),
+            format('None that "%s", or a role it is a member of, has submitted.', missing.submitted_by),
+            'Submit the parents first, in the same transaction at the latest.');
+    END IF;
+    INSERT INTO llmq.dependency (parent, child)
+    SELECT DISTINCT p.parent, j.job_id FROM unnest(jobs) AS j, unnest(j.after) AS p (parent);
+    INSERT INTO llmq.blocked (job_id, queue, tenant, priority)
+    SELECT j.job_id, j.queue, j.tenant, j.priority FROM unnest(jobs) AS j WHERE j.after IS NOT NULL;
+END
+$$;
+
+-- Whether a blocked job still waits for this one.
+CREATE OR REPLACE FUNCTION llmq.is_awaited(parent_job uuid) RETURNS boolean
+LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (
+        SELECT FROM llmq.dependency AS d JOIN llmq.blocked AS b ON b.job_id = d.child
+        WHERE d.parent = parent_job)
+$$;
+
+-- Moves a blocked job on, if its parents are final: to ready or deferred when all
+-- have succeeded, to its death when one has not.  The caller holds its row.
+CREATE OR REPLACE FUNCTION llmq.unblock(child_job uuid) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    j llmq.job;
+    failed uuid;
+    place llmq.placement;
+BEGIN
+    SELECT * INTO j FROM llmq.job AS k WHERE k.job_id = child_job;
+    SELECT p INTO failed FROM unnest(j.after) AS p
+    WHERE EXISTS (SELECT FROM llmq.dead_job AS d WHERE d.job_id = p)
+        OR EXISTS (SELECT FROM llmq.cancelled_job AS c WHERE c.job_id = p)
+        OR NOT EXISTS (SELECT FROM llmq.job AS k WHERE k.job_id = p)
+    LIMIT 1;
+    IF failed IS NULL AND EXISTS (
+        SELECT FROM unnest(j.after) AS p
+        WHERE NOT EXISTS (SELECT FROM llmq.result AS r WHERE r.job_id = p))
+    THEN
+        UPDATE llmq.blocked SET fresh = false WHERE job_id = child_job AND fresh;
+        RETURN;
+    END IF;
+    DELETE FROM llmq.blocked WHERE job_id = child_job
+    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+    IF failed IS NOT NULL THEN
+        PERFORM llmq.bury(ARRAY[place], 'dependency_failed',
+            format('job %s, which it comes after, did not succeed', failed));
+    ELSIF j.run_at > clock_timestamp() THEN
+        INSERT INTO llmq.deferred (job_id, queue, tenant, priority, deliveries, counted, deaths, due_at)
+        SELECT (place).*, j.run_at;
+    ELSE
+        INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
+        SELECT (place).*;
+    END IF;
+    PERFORM llmq.wake_worker();
+END
+$$;
+
+-- Jobs are final: looks at the children that wait for them.
+CREATE OR REPLACE FUNCTION llmq.release_dependents(parents llmq.placement[]) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    child_job uuid;
+BEGIN
+    FOR child_job IN
+        SELECT DISTINCT d.child
+        FROM unnest(parents) AS p JOIN llmq.dependency AS d ON d.parent = p.job_id
+        ORDER BY d.child
+    LOOP
+        PERFORM FROM llmq.blocked WHERE job_id = child_job FOR UPDATE;
+        IF FOUND THEN
+            PERFORM llmq.unblock(child_job);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- A job was redriven: children that died of its death wait for it again.
+CREATE OR REPLACE FUNCTION llmq.revive_dependents(parent_job uuid) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    child_job uuid;
+BEGIN
+    FOR child_job IN
+        SELECT d.child
+        FROM llmq.dependency AS d JOIN llmq.dead_job AS k ON k.job_id = d.child
+        WHERE d.parent = parent_job AND k.error_class = 'dependency_failed'
+        ORDER BY d.child
+    LOOP
+        PERFORM llmq.redrive(child_job);
+    END LOOP;
+END
+$$;
+
+-- Looks at blocked jobs for the first time after their commit.  A parent whose row is
+-- locked is about to move: then the child is left for the next look.  Returns
+-- whether any was left.
+CREATE OR REPLACE FUNCTION llmq.resolve_fresh(max_rows int) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    child_job uuid;
+    any_left boolean := false;
+BEGIN
+    FOR child_job IN
+        SELECT b.job_id FROM llmq.blocked AS b WHERE b.fresh
+        ORDER BY b.job_id LIMIT max_rows FOR UPDATE SKIP LOCKED
+    LOOP
+        IF llmq.parents_move(child_job) THEN
+            any_left := true;
+        ELSE
+            PERFORM llmq.unblock(child_job);
+        END IF;
+    END LOOP;
+    RETURN any_left;
+END
+$$;
+
+-- Whether a transaction is just now taking a parent of a job from its place.  If not,
+-- those that come later will wait for this transaction, and see the child.
+CREATE OR REPLACE FUNCTION llmq.parents_move(child_job uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    parents uuid[] := (SELECT j.after FROM llmq.job AS j WHERE j.job_id = child_job);
+    free uuid[];
+BEGIN
+    free := ARRAY(SELECT l.job_id FROM llmq.lease AS l WHERE l.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
+        || ARRAY(SELECT r.job_id FROM llmq.ready AS r WHERE r.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
+        || ARRAY(SELECT d.job_id FROM llmq.deferred AS d WHERE d.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
+        || ARRAY(SELECT b.job_id FROM llmq.blocked AS b WHERE b.job_id = ANY (parents) FOR UPDATE SKIP LOCKED);
+    RETURN EXISTS (
+        SELECT FROM unnest(parents) AS p JOIN llmq.job_place AS q ON q.job_id = p
+        WHERE q.place IN ('lease', 'ready', 'deferred', 'blocked') AND p <> ALL (free));
+END
+$$;

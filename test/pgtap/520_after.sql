@@ -1,0 +1,91 @@
+-- Jobs that come after others, as far as one transaction shows it.
+
+BEGIN;
+SELECT no_plan();
+
+CREATE FUNCTION pg_temp.new_job(key text, parents uuid[] DEFAULT NULL) RETURNS uuid LANGUAGE sql
+AS $$ SELECT job_id FROM llmq.submit('Hello', key, after => parents) $$;
+CREATE FUNCTION pg_temp.state(job uuid) RETURNS text LANGUAGE sql AS $$ SELECT state FROM llmq.job_status WHERE job_id = job $$;
+
+-- Settles as a worker would: a lease, then its end.
+CREATE FUNCTION pg_temp.settle(job uuid, outcome text) RETURNS void LANGUAGE plpgsql
+AS $$
+BEGIN
+    INSERT INTO llmq.lease SELECT job, 0, queue, tenant, priority, deliveries + 1, counted, deaths, now(), now() + interval '1 min'
+    FROM llmq.take_place(job, 'test');
+    PERFORM llmq.worker_settle(0, jsonb_build_array(jsonb_build_object('job_id', job,
+        'delivery', (SELECT deliveries FROM llmq.lease WHERE job_id = job), 'outcome', outcome, 'error_class', 'auth', 'text', 'Hi',
+        'attempts', '[{"attempt": 1, "started_at": 0, "outcome": "success", "billing": "none"}]'::jsonb)));
+END
+$$;
+
+-- -- refused ----------------------------------------------------------------------------------------
+
+SELECT throws_ok($$SELECT pg_temp.new_job('x', '{}')$$, 'PT400', NULL, 'no parent at all is refused');
+SELECT throws_ok($$SELECT pg_temp.new_job('x', ARRAY[NULL::uuid])$$, 'PT400', NULL, 'so is NULL');
+SELECT throws_ok($$SELECT pg_temp.new_job('x', ARRAY[gen_random_uuid()])$$, 'PT404', NULL, 'a parent must be there');
+CREATE ROLE llmq_stranger;
+SELECT llmq.grant_submit('llmq_stranger');
+SELECT pg_temp.new_job('mine') AS mine \gset
+SET LOCAL ROLE llmq_stranger;
+SELECT throws_ok(format('SELECT * FROM llmq.submit(''x'', ''y'', after => ARRAY[%L]::uuid[])', :'mine'), 'PT404', NULL,
+    'and be the submitter''s to wait for');
+RESET ROLE;
+
+-- -- fan-in, fan-out ------------------------------------------------------------------------------------
+
+SELECT pg_temp.new_job('a') AS a \gset
+SELECT pg_temp.new_job('b') AS b \gset
+SELECT pg_temp.new_job('c', ARRAY[:'a', :'b', :'a']::uuid[]) AS c \gset
+SELECT pg_temp.new_job('d', ARRAY[:'a']::uuid[]) AS d \gset
+SELECT is(pg_temp.state(:'c'), 'blocked', 'a job with parents is blocked');
+SELECT is((SELECT (state, replayed)::text FROM llmq.submit('Hello', 'c', after => ARRAY[:'a', :'b', :'a']::uuid[])), '(blocked,t)',
+    'and says so when it is submitted again');
+SELECT pg_temp.settle(:'a', 'succeeded');
+SELECT is(pg_temp.state(:'c'), 'blocked', 'it waits for the last of its parents');
+SELECT is(pg_temp.state(:'d'), 'ready', 'one whose only parent has succeeded is ready');
+SELECT pg_temp.settle(:'b', 'succeeded');
+SELECT is(pg_temp.state(:'c'), 'ready', 'then it is ready too');
+
+SELECT pg_temp.new_job('e', ARRAY[:'a']::uuid[]) AS e \gset
+SELECT llmq.resolve_fresh(100);
+SELECT is(pg_temp.state(:'e'), 'ready', 'a parent that succeeded before is seen at the child''s own commit');
+
+-- -- death and revival ---------------------------------------------------------------------------------------
+
+SELECT pg_temp.new_job('p') AS p \gset
+SELECT pg_temp.new_job('q', ARRAY[:'p']::uuid[]) AS q \gset
+SELECT pg_temp.new_job('r', ARRAY[:'q']::uuid[]) AS r \gset
+SELECT pg_temp.settle(:'p', 'dead');
+SELECT results_eq(format('SELECT error_class FROM llmq.dead_letter WHERE job_id IN (%L, %L)', :'q', :'r'),
+    ARRAY['dependency_failed', 'dependency_failed'], 'a parent''s death is its children''s, and theirs');
+SELECT llmq.redrive(:'p');
+SELECT is(pg_temp.state(:'q') || ' ' || pg_temp.state(:'r'), 'blocked blocked', 'its redrive revives them');
+SELECT is_empty('SELECT * FROM llmq.check() WHERE job_id <> ' || quote_literal(:'mine'), 'and all is well');
+SELECT pg_temp.settle(:'p', 'succeeded');
+SELECT is(pg_temp.state(:'q') || ' ' || pg_temp.state(:'r'), 'ready blocked', 'so that the chain goes on');
+SELECT llmq.cancel(:'q');
+SELECT is(pg_temp.state(:'r'), 'dead', 'a cancelled parent fails its children');
+
+-- -- prune -----------------------------------------------------------------------------------------------------
+
+SELECT pg_temp.new_job('s') AS s \gset
+SELECT pg_temp.new_job('t', ARRAY[:'a', :'s']::uuid[]) AS t \gset
+UPDATE llmq.result SET created_at = now() - interval '31 days';
+SELECT llmq.prune();
+SELECT is((SELECT count(*) FROM llmq.result WHERE job_id IN (:'a', :'b')), 1::bigint, 'what a blocked job waits for is not pruned');
+SELECT is_empty($$SELECT * FROM llmq.dependency AS d WHERE NOT EXISTS (SELECT FROM llmq.job AS j WHERE j.job_id = d.child)$$,
+    'and what is pruned leaves no dependency behind');
+
+-- -- a whole graph in one call ------------------------------------------------------------------------------------
+
+SELECT is((SELECT string_agg(state, ' ' ORDER BY state) FROM llmq.submit_many(jsonb_build_array(
+    '{"prompt": "one", "idempotency_key": "g1"}'::jsonb,
+    jsonb_build_object('prompt', 'two', 'idempotency_key', 'g2', 'after', jsonb_build_array(llmq.job_id(current_user, 'submit', 'g1')))))),
+    'blocked ready', 'a child and its parent can be submitted together');
+SELECT is((SELECT (jobs, waiting)::text FROM llmq.run WHERE run_id = 'none'), NULL, 'a run that is not there has no row');
+SELECT llmq.submit('x', 'run-' || i, run_id => 'r', step => 's' || i) FROM generate_series(1, 3) AS i;
+SELECT is((SELECT (jobs, waiting, finished_at)::text FROM llmq.run WHERE run_id = 'r'), '(3,3,)', 'a run is one row');
+
+SELECT * FROM finish();
+ROLLBACK;
