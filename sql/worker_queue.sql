@@ -115,7 +115,8 @@ $$;
 
 -- Claims the ready jobs with these seqs, as far as nobody else has them: moves
 -- them under leases of this worker and returns what the calls need.  A row with
--- a seq alone names a job that somebody has locked: it may be there again later.
+-- a seq alone names a job that was not to be had now, because somebody has locked it
+-- or its queue is paused: it may be later.
 -- Jobs too old to be delivered die here.
 CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
 RETURNS TABLE (seq bigint, job_id uuid, delivery int, counted int, queue text, prompt text,
@@ -142,6 +143,8 @@ BEGIN
     END IF;
     WITH target AS MATERIALIZED (
         SELECT r.seq FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq
+        LEFT JOIN llmq.queue AS q ON q.name = r.queue
+        WHERE q.paused IS NOT TRUE
         FOR UPDATE OF r SKIP LOCKED
     ), gone AS (
         DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq RETURNING r.*
