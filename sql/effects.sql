@@ -85,7 +85,7 @@ DECLARE
     last_start timestamptz;
     reason constant text := concat_ws(': ', error_class, error_message);
 BEGIN
-    SELECT least(q.max_deliveries, (j.policy ->> 'max_deliveries')::int),
+    SELECT least(q.max_deliveries, (j.policy -> 'max_deliveries')::int),
         llmq.last_start(j.expires_at, j.submitted_at, q.max_age)
     INTO allowed, last_start
     FROM llmq.job AS j LEFT JOIN llmq.queue_policy AS q ON q.name = j.queue

@@ -207,6 +207,7 @@ AS $$
         WHEN key IN ('call_timeout', 'deadline', 'min_attempt', 'backoff_base', 'backoff_cap',
             'redelivery_base', 'redelivery_cap')
         THEN to_jsonb(llmq.microseconds((value #>> '{}')::interval))
+        WHEN key = 'max_attempts' THEN to_jsonb(value::int) -- may be written 2.0
         ELSE value END)
     FROM jsonb_each(policy)
 $$;

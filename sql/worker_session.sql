@@ -49,7 +49,11 @@ BEGIN
         ORDER BY j.job_id
         FOR UPDATE OF j SKIP LOCKED
     LOOP
-        count := count + llmq.take_lease(taken.job_id, taken.worker_id);
+        BEGIN
+            count := count + llmq.take_lease(taken.job_id, taken.worker_id);
+        EXCEPTION WHEN OTHERS THEN
+            count := count + llmq.give_up_lease(taken.job_id, taken.worker_id, SQLSTATE, SQLERRM);
+        END;
     END LOOP;
     DELETE FROM llmq.worker_session AS w
     WHERE w.id = ANY (lost)
@@ -78,6 +82,31 @@ BEGIN
     END IF;
     PERFORM llmq.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
     PERFORM llmq.redeliver(llmq.placement(l), true, '0', 'interrupted', 'its worker was lost');
+    RETURN 1;
+END
+$$;
+
+-- What becomes of a lease that could not be taken, so that one job keeps no worker from
+-- the others: an error that passes leaves it for the next time, any other ends the job
+-- without the effects of its death.  Returns the number of leases taken.
+CREATE OR REPLACE FUNCTION llmq.give_up_lease(
+    taken_job uuid, from_worker bigint, code text, message text) RETURNS int
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    l llmq.lease;
+BEGIN
+    RAISE WARNING USING
+        MESSAGE = format('llmq: job %s of a lost worker could not be put back: %s', taken_job, message);
+    IF code ~ '^(08|25006|40|53|55|57|58)' THEN -- as llmq_store_error_passes has it
+        RETURN 0;
+    END IF;
+    DELETE FROM llmq.lease WHERE job_id = taken_job AND worker_id = from_worker RETURNING * INTO l;
+    INSERT INTO llmq.dead_job (job_id, queue, tenant, priority, deliveries, counted, deaths,
+        error_class, error_message)
+    VALUES (l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths + 1, 'internal',
+        format('its worker was lost, and it could not be put back: %s', message));
+    PERFORM llmq.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
     RETURN 1;
 END
 $$;
