@@ -224,6 +224,25 @@ llmq_engine_start_again(LlmqEngine *engine)
 	engine->hello_at_us = engine->now.mono_us;
 }
 
+/*
+ * A new session may stand before new tables, where seqs begin anew (DROP and CREATE
+ * EXTENSION in one transaction): what is known of llmq.ready is read again.
+ */
+static void
+forget_ready(LlmqEngine *engine)
+{
+	LlmqReady *fresh = llmq_ready_create();
+
+	if (fresh != NULL)
+	{
+		llmq_ready_destroy(engine->ready);
+		engine->ready = fresh;
+	}
+	memset(&engine->position, 0, sizeof(engine->position));
+	engine->sweep_due_us = LLMQ_NEVER;
+	engine->more = false;
+}
+
 static void
 complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 {
@@ -236,6 +255,7 @@ complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 														: LLMQ_ENGINE_OUTDATED;
 	if (reason != NULL)
 		llmq_engine_log(engine, LLMQ_LOG_WARNING, "this worker calls nobody: %s", reason);
+	forget_ready(engine);
 	engine->hello_failures = 0;
 	engine->woken = true;
 	engine->full_poll_at_us = 0;
