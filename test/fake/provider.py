@@ -42,6 +42,8 @@ MAX_BODY = 1 << 26
 SECRET_HEADERS = {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
 JOB_MARK = re.compile(r"\[job:([^\]\s]+)\]")
 RESET_AFTER = 0.1
+SLOW_BUFFER = 1 << 16       # what the kernel may take in of a request that is read slowly
+SLOW_REST = 8 << 20         # the end of it is read at once: what the sender's kernel holds of it is soon gone
 
 
 class Log:
@@ -169,6 +171,7 @@ class Connection(asyncio.Protocol):
         self.transport = self.task = self.open_seq = self.status = self.flushed = None
         self.input = bytearray()
         self.head = None
+        self.read_rate = None       # bytes a second, while a request is read slowly
         self.sent = 0
 
     def connection_made(self, transport):
@@ -183,6 +186,17 @@ class Connection(asyncio.Protocol):
     def data_received(self, data):
         self.input += data
         self.proceed()
+        if self.read_rate and not self.transport.is_closing() and self.missing() > SLOW_REST:
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_later(len(data) / self.read_rate, self.read_on)
+
+    def missing(self):
+        """Returns how much of the body that is being read has not come yet."""
+        return int(self.head[2].get("content-length") or 0) - len(self.input)
+
+    def read_on(self):
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def eof_received(self):
         self.gone()
@@ -216,7 +230,7 @@ class Connection(asyncio.Protocol):
         body = self.read_body(headers)
         if body is None:
             return
-        self.head = None
+        self.head = self.read_rate = None
         if path.startswith("/_control/"):
             self.control(method, path[len("/_control/"):], body)
             return
@@ -249,6 +263,9 @@ class Connection(asyncio.Protocol):
             name, _, value = line.partition(":")
             headers.setdefault(name.strip().lower(), value.strip())
         self.head = words[0], words[1], headers
+        self.read_rate = self.provider.script.read_rate(words[1])
+        if self.read_rate:
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_BUFFER)
         if headers.get("expect", "").lower() == "100-continue":
             self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         return True

@@ -3,7 +3,9 @@
 A rule is {"match": S, "path": P, "responses": [R, ...]}.  It applies when S occurs in the last
 message of the user or is the model's name, and P occurs in the path; what is left out always
 applies.  Newer rules come first.  The n-th call of a job gets the n-th response of its rule, the
-last one for ever.  A response has the format of test/cases/README.md, and in addition:
+last one for ever.  A rule with read_bytes_per_s has the bodies of requests to its path (whatever
+their message is, for that comes with the body) read no faster than that, but for their last 8 MiB.
+A response has the format of test/cases/README.md, and in addition:
     no body at all      the default answer, or an error document if the status is 400 or more
     {}                  the default answer at once
     text, finish_reason for the default answer
@@ -39,9 +41,9 @@ class Script:
     def add(self, rules):
         """Puts rules in front of those that are there.  Raises ValueError for what it cannot act on."""
         for rule in rules:
-            unknown = set(rule) - {"match", "path", "responses", "name"}
+            unknown = set(rule) - {"match", "path", "responses", "name", "read_bytes_per_s"}
             if unknown or not rule.get("responses"):
-                raise ValueError("a rule has match, path, name and a non-empty list responses, not %s"
+                raise ValueError("a rule has match, path, name, read_bytes_per_s and a non-empty list responses, not %s"
                                  % (", ".join(sorted(unknown)) or "this"))
             for response in rule["responses"]:
                 if response.get("end", "keepalive") not in ENDS:
@@ -49,6 +51,13 @@ class Script:
                 Plan(response)          # a mistake in it is the script's, not a request's
             rule.setdefault("name", "rule %d" % next(self.names))
         self.rules[:0] = rules
+
+    def read_rate(self, path):
+        """Returns how many bytes a second are read of a request to path; None: as they come."""
+        for rule in self.rules:
+            if "read_bytes_per_s" in rule and rule.get("path", "") in path:
+                return rule["read_bytes_per_s"]
+        return None
 
     def count(self, *key):
         number = self.calls.pop(key, 0) + 1
