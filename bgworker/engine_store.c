@@ -28,9 +28,13 @@
 #define BACKOFF_FIRST_US 100000
 #define BACKOFF_MAX_US	 5000000
 
-/* A delivery whose settling keeps failing is cut down, and in the end given up as dead. */
-#define SETTLE_FAILURES_RAW	 2
-#define SETTLE_FAILURES_DEAD 5
+/*
+ * A delivery whose settling keeps failing is cut down, given up as dead, and in the
+ * end dead without a record of its attempts, if it is that which cannot be stored.
+ */
+#define SETTLE_FAILURES_RAW		   2
+#define SETTLE_FAILURES_DEAD	   5
+#define SETTLE_FAILURES_UNRECORDED 7
 
 /* What llmq.worker_claim raises when this worker was taken for lost
  * (object_not_in_prerequisite_state). */
@@ -362,6 +366,7 @@ fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 		if (passes)
 			continue;
 		job->raw_response = job->settle_failures >= SETTLE_FAILURES_RAW;
+		job->unrecorded = job->settle_failures >= SETTLE_FAILURES_UNRECORDED;
 		if (job->settle_failures >= SETTLE_FAILURES_DEAD)
 		{
 			job->step = (LlmqStep){.kind = LLMQ_STEP_DIE, .error_class = LLMQ_ERROR_INTERNAL};

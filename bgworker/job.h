@@ -82,6 +82,7 @@ typedef struct LlmqJob
 	int64_t settle_at_us;
 	bool solo;		   /* settles alone, so that it spoils no batch */
 	bool raw_response; /* store the response as a string */
+	bool unrecorded;   /* leave the attempts out */
 } LlmqJob;
 
 /* The columns of a claimed job, as the store returns them. */

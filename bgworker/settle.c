@@ -137,7 +137,8 @@ llmq_settle_append(LlmqBuffer *buffer, const LlmqJob *job)
 	else
 		add_failure(buffer, job);
 	llmq_buffer_append_string(buffer, ",\"attempts\":[");
-	for (const LlmqAttempt *attempt = job->attempts; attempt != NULL; attempt = attempt->next)
+	for (const LlmqAttempt *attempt = job->unrecorded ? NULL : job->attempts; attempt != NULL;
+		 attempt = attempt->next)
 		append_attempt(buffer, attempt, ++number);
 	return llmq_buffer_append_string(buffer, "]}");
 }
