@@ -9,10 +9,15 @@
  */
 #include "postgres.h"
 
+#include <signal.h>
+
 #include "access/xact.h"
 #include "catalog/pg_type.h"
+#include "commands/extension.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "pgstat.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -30,9 +35,23 @@ typedef struct SpiStore
 	LlmqRows rows;
 } SpiStore;
 
+typedef struct Call
+{
+	SpiStore *store;
+	LlmqOperation operation;
+	const char *const *params;
+} Call;
+
+/* A transaction is under way, which an ERROR may end. */
+static volatile sig_atomic_t cancellable = false;
+
 static void spi_begin(LlmqStore *port, LlmqOperation operation, const char *const *params);
 static LlmqStoreStatus spi_complete(LlmqStore *port, LlmqRows *rows);
-static void run_in_transaction(SpiStore *store, LlmqOperation operation, const char *const *params);
+static void run_operation(SpiStore *store, const Call *call);
+static ErrorData *
+run_in_transaction(void (*work)(void *argument), void *argument, MemoryContext context);
+static void execute_call(void *argument);
+static void handle_cancel(SIGNAL_ARGS);
 static void execute(SpiStore *store, LlmqOperation operation, const char *const *params);
 static void copy_rows(SpiStore *store);
 
@@ -41,6 +60,7 @@ llmq_store_spi_create(void)
 {
 	SpiStore *store = MemoryContextAllocZero(TopMemoryContext, sizeof(SpiStore));
 
+	pqsignal(SIGINT, handle_cancel);
 	store->port.begin = spi_begin;
 	store->port.complete = spi_complete;
 	store->context =
@@ -78,7 +98,7 @@ spi_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
 
 	MemoryContextReset(store->context);
 	memset(&store->rows, 0, sizeof(store->rows));
-	run_in_transaction(store, operation, params);
+	run_operation(store, &(Call){store, operation, params});
 }
 
 static LlmqStoreStatus
@@ -90,48 +110,101 @@ spi_complete(LlmqStore *port, LlmqRows *rows)
 	return store->status;
 }
 
-/* The worker's only PG_TRY: an ERROR ends the transaction and becomes a status. */
+/* One operation, from its transaction to its rows or its error. */
 static void
-run_in_transaction(SpiStore *store, LlmqOperation operation, const char *const *params)
+run_operation(SpiStore *store, const Call *call)
+{
+	ErrorData *error;
+
+	LLMQ_DEBUG_POINT("%s-begun", llmq_store_operation_name(call->operation));
+	pgstat_report_activity(STATE_RUNNING, llmq_store_statement(call->operation));
+	error = run_in_transaction(execute_call, (void *) call, store->context);
+	store->status = error == NULL ? LLMQ_STORE_OK : LLMQ_STORE_FAILED;
+	if (error != NULL)
+	{
+		strlcpy(store->rows.sqlstate, unpack_sql_state(error->sqlerrcode),
+				sizeof(store->rows.sqlstate));
+		strlcpy(store->rows.error, error->message, sizeof(store->rows.error));
+	}
+	else
+		LLMQ_DEBUG_POINT("%s-committed", llmq_store_operation_name(call->operation));
+	pgstat_report_stat(false);
+}
+
+/*
+ * The worker's only PG_TRY: an ERROR ends the transaction and is returned, made in
+ * context; NULL when all went well.
+ */
+static ErrorData *
+run_in_transaction(void (*work)(void *argument), void *argument, MemoryContext context)
 {
 	MemoryContext caller = CurrentMemoryContext;
+	ErrorData *volatile error = NULL;
 
-	LLMQ_DEBUG_POINT("%s-begun", llmq_store_operation_name(operation));
-	pgstat_report_activity(STATE_RUNNING, llmq_store_statement(operation));
+	cancellable = true;
 	PG_TRY();
 	{
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
-		if (llmq_store_may_commit_asynchronously(operation))
-			(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION,
-									 GUC_ACTION_LOCAL, true, 0, false);
-		PushActiveSnapshot(GetTransactionSnapshot());
-		execute(store, operation, params);
-		PopActiveSnapshot();
-		LLMQ_DEBUG_POINT("%s-uncommitted", llmq_store_operation_name(operation));
+		work(argument);
 		CommitTransactionCommand();
-		store->status = LLMQ_STORE_OK;
 	}
 	PG_CATCH();
 	{
-		ErrorData *error;
-
-		MemoryContextSwitchTo(store->context);
+		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
 		HOLD_INTERRUPTS();
 		AbortCurrentTransaction();
 		RESUME_INTERRUPTS();
-		store->status = LLMQ_STORE_FAILED;
-		strlcpy(store->rows.sqlstate, unpack_sql_state(error->sqlerrcode),
-				sizeof(store->rows.sqlstate));
-		strlcpy(store->rows.error, error->message, sizeof(store->rows.error));
 	}
 	PG_END_TRY();
+	cancellable = false;
+	QueryCancelPending = false; /* it came too late */
 	MemoryContextSwitchTo(caller);
-	if (store->status == LLMQ_STORE_OK)
-		LLMQ_DEBUG_POINT("%s-committed", llmq_store_operation_name(operation));
-	pgstat_report_stat(false);
+	return error;
+}
+
+static void
+execute_call(void *argument)
+{
+	const Call *call = argument;
+
+	if (llmq_store_may_commit_asynchronously(call->operation))
+		(void) set_config_option("synchronous_commit", "off", PGC_USERSET, PGC_S_SESSION,
+								 GUC_ACTION_LOCAL, true, 0, false);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	execute(call->store, call->operation, call->params);
+	PopActiveSnapshot();
+	LLMQ_DEBUG_POINT("%s-uncommitted", llmq_store_operation_name(call->operation));
+}
+
+/*
+ * SIGINT, which lock_timeout sends too.  Between transactions there is nothing to
+ * cancel, and the ERROR would end the worker and every call under way.
+ */
+static void
+handle_cancel(SIGNAL_ARGS)
+{
+	if (cancellable)
+		StatementCancelHandler(postgres_signal_arg);
+}
+
+static void
+look_for_extension(void *found)
+{
+	*(bool *) found = OidIsValid(get_extension_oid("llmq", true));
+}
+
+bool
+llmq_store_spi_has_extension(void)
+{
+	bool found = true;
+	ErrorData *error = run_in_transaction(look_for_extension, &found, CurrentMemoryContext);
+
+	if (error != NULL)
+		FreeErrorData(error);
+	return found;
 }
 
 static SPIPlanPtr

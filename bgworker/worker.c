@@ -14,8 +14,6 @@
 #include <sys/resource.h>
 #include <time.h>
 
-#include "access/xact.h"
-#include "commands/extension.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -84,17 +82,6 @@ llmq_worker_main(Datum database)
 
 /* ---- Start -------------------------------------------------------------------------- */
 
-static bool
-has_extension(void)
-{
-	bool found;
-
-	StartTransactionCommand();
-	found = OidIsValid(get_extension_oid("llmq", true));
-	CommitTransactionCommand();
-	return found;
-}
-
 /* Connects, and goes on only where there is work for this process. */
 static void
 check_in(Worker *worker, Datum database)
@@ -112,7 +99,7 @@ check_in(Worker *worker, Datum database)
 	}
 	BackgroundWorkerInitializeConnectionByOid(worker->database, InvalidOid, 0);
 	llmq_store_spi_configure_session();
-	if (!has_extension())
+	if (!llmq_store_spi_has_extension())
 	{
 		llmq_shared_report(worker->database, LLMQ_STATUS_ABSENT);
 		proc_exit(0);
@@ -282,7 +269,7 @@ look_around(Worker *worker)
 		reload(worker);
 	if (worker->stop_at_us != 0 && now >= worker->stop_at_us)
 		vanish(worker, LLMQ_STATUS_WANTED);
-	if (llmq_engine_store_failing(worker->engine) && !has_extension())
+	if (llmq_engine_store_failing(worker->engine) && !llmq_store_spi_has_extension())
 		vanish(worker, LLMQ_STATUS_ABSENT);
 	if (now < worker->tick_at_us)
 		return;
@@ -295,7 +282,7 @@ look_around(Worker *worker)
 		llmq_shared_report(worker->database, LLMQ_STATUS_ASIDE);
 		leave(worker, "somebody needs the database for himself");
 	}
-	if (llmq_engine_jobs(worker->engine) > 0 && !has_extension())
+	if (llmq_engine_jobs(worker->engine) > 0 && !llmq_store_spi_has_extension())
 		vanish(worker, LLMQ_STATUS_ABSENT);
 }
 
