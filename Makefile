@@ -15,6 +15,7 @@ ENGINE_OBJS = \
 	bgworker/engine.o \
 	bgworker/engine_call.o \
 	bgworker/engine_poll.o \
+	bgworker/engine_report.o \
 	bgworker/engine_store.o \
 	bgworker/heap.o \
 	bgworker/job.o \
@@ -91,7 +92,7 @@ SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql ou
 SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql dependency.sql \
 	worker_session.sql status.sql submit_checks.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
-	worker_queue.sql worker_settle.sql control.sql steering.sql check.sql rights.sql grants.sql)
+	worker_poll.sql worker_claim.sql worker_settle.sql control.sql steering.sql check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 
@@ -115,7 +116,7 @@ PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 
 # On a bare machine only the targets that install what they need can run.
 ifeq ($(wildcard $(PGXS)),)
-all install uninstall installcheck unit clean check-layers:
+all install uninstall installcheck clean:
 	@echo "$@ needs PostgreSQL's server headers: set PG_CONFIG, or run 'make setup' on Debian" >&2; exit 1
 .DEFAULT_GOAL := all
 else

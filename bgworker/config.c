@@ -144,6 +144,12 @@ llmq_config_endpoint_at(const LlmqConfig *config, int number)
 	return config != NULL && number < config->endpoint_count ? &config->endpoints[number] : NULL;
 }
 
+LlmqQueue *
+llmq_config_queue_at(const LlmqConfig *config, int number)
+{
+	return config != NULL && number < config->queue_count ? &config->queues[number] : NULL;
+}
+
 bool
 llmq_policy_merge(LlmqPolicy *policy, const char *json)
 {
@@ -197,6 +203,7 @@ read_queue(LlmqConfig *config, const json_t *row, LlmqQueue *queue)
 	queue->name = get_string(config, row, "name");
 	queue->paused = get_bool(row, "paused", false);
 	queue->max_in_flight = (int) get_int(row, "max_in_flight", 0);
+	queue->max_ready = (int) get_int(row, "max_ready", 0);
 	read_policy(row, &queue->policy);
 	return queue->name != NULL && read_chain(config, json_object_get(row, "endpoints"), queue);
 }

@@ -50,6 +50,7 @@ typedef struct LlmqEndpoint
 	int64_t paused_until_us;   /* the provider wants to be left alone; 0: never */
 	int64_t secret_checked_us; /* 0: never */
 	bool secret_found;
+	int64_t reported; /* the trouble that llmq.endpoint_trouble shows; see engine_report.c */
 } LlmqEndpoint;
 
 typedef struct LlmqQueue
@@ -57,10 +58,14 @@ typedef struct LlmqQueue
 	const char *name;
 	bool paused;
 	int max_in_flight;		  /* 0: no limit */
+	int max_ready;			  /* 0: no limit, and nobody needs to know the depth */
 	LlmqEndpoint **endpoints; /* usable ones in order of preference */
 	int endpoint_count;
 	LlmqPolicy policy;
-	int in_flight; /* deliveries of this worker, kept by the engine */
+
+	/* Kept by the engine. */
+	int in_flight;			/* deliveries of this worker */
+	int64_t reported_depth; /* that llmq.queue_depth shows; see engine_report.c */
 } LlmqQueue;
 
 typedef struct LlmqConfig LlmqConfig;
@@ -75,6 +80,7 @@ extern LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *
 
 /* By number, from 0; NULL behind the last. */
 extern LlmqEndpoint *llmq_config_endpoint_at(const LlmqConfig *config, int number);
+extern LlmqQueue *llmq_config_queue_at(const LlmqConfig *config, int number);
 
 /*
  * Lays a job's policy (JSON object, or NULL) over its queue's.  False when it

@@ -16,6 +16,9 @@
  */
 #define JOBS_PER_SLOT 2
 
+/* Retention begins some minutes after the start, not for all workers at once. */
+#define FIRST_PRUNE_US INT64_C(120000000)
+
 #define LOG_LINE_MAX 1200
 
 static bool copy_options(LlmqEngine *engine, const LlmqEngineOptions *options);
@@ -47,6 +50,8 @@ llmq_engine_create(const LlmqEngineOptions *options, LlmqStore *store, char *err
 	}
 	engine->now = options->clock();
 	engine->hello_at_us = engine->now.mono_us;
+	engine->prune_at_us =
+		engine->now.mono_us + FIRST_PRUNE_US + llmq_random_upto(&engine->random, FIRST_PRUNE_US);
 	return engine;
 }
 
@@ -140,6 +145,7 @@ llmq_engine_dispatch(LlmqEngine *engine)
 {
 	engine->now = engine->options.clock();
 	llmq_transfer_pool_dispatch(engine->transfers, engine->now.mono_us);
+	engine->now = engine->options.clock(); /* a wish counts from when the answer was read */
 	llmq_engine_collect(engine);
 	llmq_engine_start_due(engine);
 	llmq_engine_run_store(engine);

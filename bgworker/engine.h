@@ -45,6 +45,13 @@ typedef struct LlmqEngineOptions
 	uint64_t seed;
 	LlmqTime (*clock)(void);
 	void (*log)(LlmqLogLevel level, const char *message);
+
+	/*
+	 * Whether, since it was last asked, somebody has said that configuration or a
+	 * running job's fate is another: that is looked at before anything is claimed.
+	 * NULL where nobody can say so.
+	 */
+	bool (*changed)(void);
 } LlmqEngineOptions;
 
 /* What the host may want to show, or act upon. */

@@ -35,8 +35,8 @@ static void end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step);
 static void wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us);
 
 /* Whether the secret that an endpoint needs is there; looked up at most once a second. */
-static bool
-has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint)
+bool
+llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint)
 {
 	char error[CALL_ERROR_MAX];
 	LlmqArena *arena;
@@ -64,7 +64,7 @@ is_usable(LlmqEngine *engine, LlmqEndpoint *endpoint)
 {
 	return endpoint->paused_until_us <= engine->now.mono_us &&
 		   (endpoint->max_in_flight == 0 || endpoint->in_flight < endpoint->max_in_flight) &&
-		   has_secret(engine, endpoint);
+		   llmq_engine_has_secret(engine, endpoint);
 }
 
 /* The first endpoint of a queue's chain that can be called now, or NULL. */
@@ -119,7 +119,7 @@ next_chance(LlmqEngine *engine, LlmqQueue *queue)
 		LlmqEndpoint *endpoint = queue->endpoints[i];
 		int64_t when = endpoint->paused_until_us;
 
-		if (!has_secret(engine, endpoint))
+		if (!llmq_engine_has_secret(engine, endpoint))
 			continue;
 		if (when < engine->now.mono_us + BUSY_WAIT_US)
 			when = engine->now.mono_us + BUSY_WAIT_US;

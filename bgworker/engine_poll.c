@@ -16,6 +16,9 @@
 
 #define POLL_MAX_ROWS 2000
 
+/* Room for some thousands of queues and endpoints. */
+#define REPORT_MAX_BYTES ((size_t) 1024 * 1024)
+
 /* Woken often, the worker looks at everything at most this often. */
 #define FULL_POLL_US 100000
 
@@ -42,6 +45,8 @@ llmq_engine_poll_due(const LlmqEngine *engine)
 {
 	if (engine->woken || engine->position.sweeping || (engine->more && !has_plenty(engine)))
 		return 0;
+	if (llmq_engine_depth_due(engine) < engine->full_poll_at_us)
+		return llmq_engine_depth_due(engine);
 	return engine->sweep_due_us < engine->full_poll_at_us ? engine->sweep_due_us
 														  : engine->full_poll_at_us;
 }
@@ -52,7 +57,7 @@ llmq_engine_poll_is_overdue(const LlmqEngine *engine)
 {
 	int64_t now = engine->now.mono_us;
 
-	return now >= engine->full_poll_at_us ||
+	return now >= engine->full_poll_at_us || now >= llmq_engine_depth_due(engine) ||
 		   (engine->woken && now - engine->last_full_poll_us >= FULL_POLL_US);
 }
 
@@ -86,6 +91,8 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	char after[LLMQ_NUMBER_LENGTH];
 	char rows[LLMQ_NUMBER_LENGTH];
 	bool full = llmq_engine_poll_is_overdue(engine);
+	LlmqBuffer report;
+	bool reports;
 
 	engine->polling_sweep = sweeps(engine, full);
 	snprintf(after, sizeof(after), "%" PRId64,
@@ -97,9 +104,13 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 		/* The wake-up may be for changed configuration or a recall: soon, then. */
 		engine->full_poll_at_us = engine->last_full_poll_us + FULL_POLL_US;
 	engine->woken = false;
-	llmq_engine_begin(
-		engine, LLMQ_OP_POLL,
-		(const char *[]){engine->worker_id, after, rows, full ? engine->config_hash : NULL});
+	llmq_buffer_init(&report, REPORT_MAX_BYTES);
+	reports = full && llmq_engine_write_report(engine, &report);
+	llmq_engine_begin(engine, LLMQ_OP_POLL,
+					  (const char *[]){engine->worker_id, after, rows,
+									   full ? engine->config_hash : NULL,
+									   reports ? llmq_buffer_string(&report) : NULL});
+	llmq_buffer_free(&report);
 }
 
 /* ---- Configuration ----------------------------------------------------------------- */
@@ -170,6 +181,7 @@ take_facts(LlmqEngine *engine, const json_t *control)
 		engine->state = LLMQ_ENGINE_RUNNING;
 	if (json_is_object(config))
 		take_config(engine, config, json_string_value(json_object_get(control, "config_hash")));
+	llmq_engine_note_pruned(engine, json_integer_value(json_object_get(control, "pruned")));
 	if (json_is_integer(due) && json_integer_value(due) < next)
 		next = json_integer_value(due);
 	engine->full_poll_at_us = engine->now.mono_us + (next > DUE_PAUSE_US ? next : DUE_PAUSE_US);

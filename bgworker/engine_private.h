@@ -6,10 +6,12 @@
  *		engine_call.c	from a claimed job to a network call and back
  *		engine_store.c	which store operation is next, and what came of it
  *		engine_poll.c	looking for work and for changed configuration
+ *		engine_report.c	what the worker says of itself with a poll
  */
 #ifndef LLMQ_ENGINE_PRIVATE_H
 #define LLMQ_ENGINE_PRIVATE_H
 
+#include "buffer.h"
 #include "config.h"
 #include "engine.h"
 #include "heap.h"
@@ -86,7 +88,9 @@ struct LlmqEngine
 	LlmqJobList settling; /* the batch under way */
 	int64_t *claiming;	  /* the seqs under way */
 	int claiming_count;
-	bool polling_sweep; /* the poll under way is part of a sweep */
+	int64_t prune_at_us; /* retention is due */
+	bool reports;		 /* the report being written says something */
+	bool polling_sweep;	 /* the poll under way is part of a sweep */
 };
 
 /* engine_call.c */
@@ -94,6 +98,7 @@ extern void llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job);
 extern void llmq_engine_start_due(LlmqEngine *engine);
 extern void llmq_engine_collect(LlmqEngine *engine);
 extern void llmq_engine_interrupt(LlmqEngine *engine, LlmqJob *job);
+extern bool llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint);
 extern int llmq_engine_allowance(void *engine, const char *queue);
 extern int64_t llmq_engine_pause_ends(const LlmqEngine *engine);
 extern LlmqEndpoint *llmq_engine_choose(LlmqEngine *engine, LlmqQueue *queue);
@@ -104,6 +109,12 @@ extern bool llmq_engine_poll_is_overdue(const LlmqEngine *engine);
 extern void llmq_engine_begin_poll(LlmqEngine *engine);
 extern void llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows);
 extern void llmq_engine_look_again(LlmqEngine *engine, int64_t seq);
+
+/* engine_report.c */
+extern bool llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report);
+extern void llmq_engine_repeat_report(LlmqEngine *engine);
+extern void llmq_engine_note_pruned(LlmqEngine *engine, int64_t jobs);
+extern int64_t llmq_engine_depth_due(const LlmqEngine *engine);
 
 /* engine_store.c */
 extern void

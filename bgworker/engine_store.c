@@ -188,6 +188,8 @@ begin_next(LlmqEngine *engine)
 	int64_t now = engine->now.mono_us;
 	int64_t when = LLMQ_NEVER;
 
+	if (engine->options.changed != NULL && engine->options.changed())
+		engine->full_poll_at_us = 0;
 	if (llmq_engine_store_due(engine) > now)
 		return false;
 	if (engine->state == LLMQ_ENGINE_STARTING)
@@ -395,6 +397,7 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows)
 			engine->hello_at_us = engine->now.mono_us + backoff(engine, engine->hello_failures++);
 			break;
 		case LLMQ_OP_POLL:
+			llmq_engine_repeat_report(engine);
 			engine->woken = true;
 			break;
 		case LLMQ_OP_CLAIM:

@@ -144,6 +144,17 @@ llmq_ready_count(const LlmqReady *ready)
 	return ready->ids.count;
 }
 
+size_t
+llmq_ready_depth(const LlmqReady *ready, const char *queue)
+{
+	for (int i = 0; i < ready->queue_count; i++)
+	{
+		if (strcmp(ready->queues[i].name, queue) == 0)
+			return ready->queues[i].count;
+	}
+	return 0;
+}
+
 int
 llmq_ready_take(LlmqReady *ready, int64_t *seqs, int max, LlmqReadyAllowance allowance,
 				void *context)

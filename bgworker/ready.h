@@ -36,6 +36,9 @@ llmq_ready_add(LlmqReady *ready, int64_t seq, const char *queue, const char *ten
 /* Ids in the cache. */
 extern size_t llmq_ready_count(const LlmqReady *ready);
 
+/* Ids of one queue. */
+extern size_t llmq_ready_depth(const LlmqReady *ready, const char *queue);
+
 /* How many jobs of a queue may be taken now; asked once a queue and take. */
 typedef int (*LlmqReadyAllowance)(void *context, const char *queue);
 

@@ -10,8 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-static void
-append_string(LlmqBuffer *buffer, const char *text)
+void
+llmq_settle_append_string(LlmqBuffer *buffer, const char *text)
 {
 	const char *plain = text;
 
@@ -40,7 +40,7 @@ add_string(LlmqBuffer *buffer, const char *key, const char *value)
 	if (value == NULL)
 		return;
 	llmq_buffer_printf(buffer, ",\"%s\":", key);
-	append_string(buffer, value);
+	llmq_settle_append_string(buffer, value);
 }
 
 static void

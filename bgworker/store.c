@@ -21,8 +21,9 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 					   5, false},
 	[LLMQ_OP_POLL] = {"poll",
 					  "SELECT seq, queue, tenant, priority, control, job_id, delivery "
-					  "FROM llmq.worker_poll($1::bigint, $2::bigint, $3::int, $4)",
-					  4, false},
+					  "FROM llmq.worker_poll($1::bigint, $2::bigint, $3::int, $4, "
+					  "$5::jsonb)",
+					  5, false},
 	[LLMQ_OP_CLAIM] = {"claim",
 					   "SELECT seq, job_id, delivery, counted, queue, prompt, system, messages, "
 					   "params, model, policy, idempotency_keys "

@@ -119,6 +119,17 @@ read_clock(void)
 					  (int64) wall.tv_sec * 1000000 + wall.tv_nsec / 1000};
 }
 
+static bool
+has_changed(void)
+{
+	static uint32 seen = 0;
+	uint32 changes = llmq_shared_changes(MyDatabaseId);
+	bool changed = changes != seen;
+
+	seen = changes;
+	return changed;
+}
+
 static void
 write_log(LlmqLogLevel level, const char *message)
 {
@@ -175,7 +186,8 @@ read_options(const Worker *worker)
 							   .user_agent = "llmq/" LLMQ_VERSION,
 							   .seed = seed,
 							   .clock = read_clock,
-							   .log = write_log};
+							   .log = write_log,
+							   .changed = has_changed};
 }
 
 static void

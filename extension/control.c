@@ -47,6 +47,6 @@ Datum
 llmq_wake_worker_1(PG_FUNCTION_ARGS)
 {
 	if (!IsBinaryUpgrade)
-		llmq_wakeup_request(LLMQ_REQUEST_WAKE);
+		llmq_wakeup_request(LLMQ_REQUEST_LOOK);
 	PG_RETURN_VOID();
 }

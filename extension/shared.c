@@ -168,6 +168,14 @@ llmq_shared_status(Oid database)
 	return llmq_shared_look(database, &slot) ? slot.status : LLMQ_STATUS_UNKNOWN;
 }
 
+uint32
+llmq_shared_changes(Oid database)
+{
+	LlmqSlot slot;
+
+	return llmq_shared_look(database, &slot) ? slot.changes : 0;
+}
+
 int
 llmq_shared_count_workers(Oid database)
 {
@@ -179,14 +187,16 @@ llmq_shared_count_workers(Oid database)
 /* -- sessions ---------------------------------------------------------------- */
 
 void
-llmq_shared_wake(Oid database)
+llmq_shared_wake(Oid database, bool changed)
 {
 	LlmqSlot *slot;
 	int i;
 
 	llmq_shared_attach();
-	LWLockAcquire(&state->lock, LW_SHARED);
+	LWLockAcquire(&state->lock, changed ? LW_EXCLUSIVE : LW_SHARED);
 	slot = find_slot(database);
+	if (slot != NULL && changed)
+		slot->changes++;
 	for (i = 0; slot != NULL && i < LLMQ_MAX_WORKERS; i++)
 		set_latch(&slot->workers[i]);
 	LWLockRelease(&state->lock);

@@ -47,7 +47,8 @@ typedef struct LlmqSlot
 	Oid database; /* InvalidOid: the slot is free */
 	LlmqStatus status;
 	LlmqTrouble trouble;
-	uint32 orders; /* calls of llmq.start_worker() so far */
+	uint32 orders;	/* calls of llmq.start_worker() so far */
+	uint32 changes; /* wake-ups so far that tell of a change */
 	LlmqProcess workers[LLMQ_MAX_WORKERS];
 } LlmqSlot;
 
@@ -89,10 +90,16 @@ extern LlmqStatus llmq_shared_status(Oid database);
 
 extern int llmq_shared_count_workers(Oid database);
 
+/* A number that grows with each change that workers must look at before they claim. */
+extern uint32 llmq_shared_changes(Oid database);
+
 /* -- for sessions; after llmq_shared_attach() these throw nothing ------------------ */
 
-/* Sets the latches of a database's workers. */
-extern void llmq_shared_wake(Oid database);
+/*
+ * Sets the latches of a database's workers; with `changed`, tells them that there is
+ * more to see than ready jobs.
+ */
+extern void llmq_shared_wake(Oid database, bool changed);
 
 /* Enters a database whose workers nobody has asked for yet, and wakes the launcher. */
 extern void llmq_shared_suggest(Oid database);

@@ -109,8 +109,10 @@ carry_out(void)
 		start_workers();
 	else if (suggest)
 		llmq_shared_suggest(MyDatabaseId);
-	if (pending[LLMQ_REQUEST_WAKE].level != InvalidSubTransactionId)
-		llmq_shared_wake(MyDatabaseId);
+	if (pending[LLMQ_REQUEST_LOOK].level != InvalidSubTransactionId)
+		llmq_shared_wake(MyDatabaseId, true);
+	else if (pending[LLMQ_REQUEST_WAKE].level != InvalidSubTransactionId)
+		llmq_shared_wake(MyDatabaseId, false);
 }
 
 /* Says at commit how to make it last: CREATE EXTENSION hides what its script says below WARNING. */

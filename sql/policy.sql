@@ -36,7 +36,7 @@ AS $$
         'queues', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'name', q.name, 'endpoints', q.endpoints, 'paused', q.paused,
-                'max_in_flight', q.max_in_flight,
+                'max_in_flight', q.max_in_flight, 'max_ready', q.max_ready,
                 'call_timeout', llmq.microseconds(q.call_timeout),
                 'deadline', llmq.microseconds(q.deadline),
                 'max_attempts', q.max_attempts,

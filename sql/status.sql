@@ -30,7 +30,16 @@ AS $$
         WHEN NOT EXISTS (
             SELECT FROM llmq.endpoint AS e
             WHERE e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints)))
-        THEN 'no_endpoint' END
+        THEN 'no_endpoint'
+        WHEN NOT EXISTS (
+            SELECT FROM llmq.endpoint AS e LEFT JOIN llmq.endpoint_trouble AS t
+                ON t.endpoint = e.name AND coalesce(t.until, 'infinity') > clock_timestamp()
+            WHERE e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints))
+                AND t.endpoint IS NULL)
+        THEN (
+            SELECT t.reason FROM llmq.endpoint_trouble AS t
+            WHERE q.endpoints IS NULL OR t.endpoint = ANY (q.endpoints)
+            ORDER BY t.until LIMIT 1) END
     FROM (VALUES (wait_reason.queue)) AS v (name)
     LEFT JOIN llmq.queue_policy AS q ON q.name = v.name
 $$;

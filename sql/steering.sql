@@ -146,8 +146,8 @@ BEGIN
             count := count + cardinality(old);
         END IF;
     END LOOP;
-    RETURN count;
+    RETURN count + llmq.prune_idempotency(step);
 END
 $$;
 COMMENT ON FUNCTION llmq.prune() IS
-    'deletes final jobs older than their queue''s retention, in one bounded step; returns how many, 0 when none are left; the worker calls it';
+    'deletes final jobs older than their queue''s retention, and expired keys and checkpoints, in one bounded step; returns how many, 0 when none are left; the worker calls it';

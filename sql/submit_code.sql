@@ -33,16 +33,29 @@ AS $$
         job.outbox, job.on_complete, job.after, job.run_id, job.step, job.policy)::text, 'UTF8'))
 $$;
 
--- The tenant and the queue of a job: both must be there, and open to the caller.
+-- The tenant and the queue of a job: both must be there, and open to the caller.  A
+-- queue with max_ready is full when a worker has last seen that many jobs ready; a
+-- key that is known gets its answer even so.
 CREATE OR REPLACE FUNCTION llmq.check_place(job llmq.job) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
+DECLARE
+    room int;
+    depth bigint;
 BEGIN
     IF job.tenant <> job.submitted_by THEN
         PERFORM llmq.check_tenant(job.submitted_by, job.tenant);
     END IF;
-    IF job.queue IS DISTINCT FROM 'default' THEN
+    SELECT q.max_ready INTO room FROM llmq.queue AS q WHERE q.name = job.queue;
+    IF NOT FOUND THEN
         PERFORM llmq.find_queue(job.queue);
+    ELSIF room IS NOT NULL THEN
+        SELECT d.ready INTO depth FROM llmq.queue_depth AS d WHERE d.queue = job.queue;
+        IF depth >= room AND NOT EXISTS (SELECT FROM llmq.job AS k WHERE k.job_id = job.job_id) THEN
+            PERFORM llmq.fail('PT429', format('queue "%s" is full', job.queue),
+                format('%s jobs are ready, it takes %s.', depth, room),
+                'Submit again when some have run; Retry-After: 1 is a good start.');
+        END IF;
     END IF;
 END
 $$;
@@ -95,8 +108,8 @@ BEGIN
     IF job.tenant IS NULL THEN
         job.tenant := caller;
     END IF;
-    PERFORM llmq.check_place(job);
     job.job_id := llmq.job_id(job.tenant, scope, job.idempotency_key);
+    PERFORM llmq.check_place(job);
     PERFORM llmq.check_job(job);
     job.fingerprint := llmq.fingerprint(job);
     RETURN job;

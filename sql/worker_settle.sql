@@ -177,7 +177,7 @@ CREATE OR REPLACE FUNCTION llmq.cost(
 RETURNS numeric
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT ((input_tokens - least(coalesce(cached_tokens, 0), input_tokens)) * e.input_price +
+    SELECT pg_catalog.trim_scale(((input_tokens - least(coalesce(cached_tokens, 0), input_tokens)) * e.input_price +
         least(coalesce(cached_tokens, 0), input_tokens) * coalesce(e.cached_price, e.input_price) +
-        coalesce(output_tokens * e.output_price, 0)) / 1000000
+        coalesce(output_tokens * e.output_price, 0)) / 1000000)
 $$;

@@ -14,6 +14,23 @@ CREATE TABLE llmq.worker_session (
 COMMENT ON TABLE llmq.worker_session IS
     'sessions of workers; the heartbeat is written only while leases are held';
 
+CREATE TABLE llmq.queue_depth (
+    queue text PRIMARY KEY,
+    ready bigint NOT NULL,
+    published_at timestamptz NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.queue_depth IS
+    'how many jobs of queues with max_ready are ready, as a worker saw it a second ago at most';
+
+CREATE TABLE llmq.endpoint_trouble (
+    endpoint text PRIMARY KEY,
+    reason text NOT NULL,
+    until timestamptz,
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.endpoint_trouble IS
+    'endpoints that a worker cannot call just now: no_secret, or rate_limited until a time';
+
 -- Several rows may say the same: a unique key would make first submits wait for each other.
 CREATE TABLE llmq.home (
     system_identifier bigint NOT NULL,

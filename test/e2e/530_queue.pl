@@ -53,6 +53,27 @@ my %start = map { $_ => ($provider->calls("prio-$_"))[0]{start} } 0, 4, 9;
 ok($start{9} < $start{4} && $start{4} < $start{0}, 'one at a time, higher priority first');
 is($pg->sql("SELECT max(deliveries) FROM llmq.job_status WHERE queue = 'narrow'"), 1, 'and waiting has cost no delivery');
 
+# -- what jobs wait for -------------------------------------------------------
+
+$pg->endpoint(locked => $provider, credential => 'locked');
+$pg->insert('queue', name => 'locked', endpoints => '{locked}');
+$job = $pg->submit(prompt => 'Wait. [job:locked]', idempotency_key => 'locked', queue => 'locked');
+wait_for(sub { $pg->sql("SELECT state || ' ' || wait_reason FROM llmq.job_status WHERE job_id = '$job'") eq 'ready no_secret' }, 10, 'a reason');
+pass('a job whose endpoint lacks its secret waits, and says so');
+is(calls('locked'), 0, 'without a call');
+$pg->secret(locked => 'sk-test-0123456789');
+is($pg->final_state($job)->{state}, 'succeeded', 'it runs when the secret is there');
+is($pg->sql("SELECT deliveries FROM llmq.job_status WHERE job_id = '$job'"), 1, 'and waiting has cost no delivery');
+
+$pg->insert('queue', name => 'small', endpoints => '{narrow}', max_ready => 3, paused => 't');
+$pg->submit(prompt => "Fill. [job:fill-$_]", idempotency_key => "fill-$_", queue => 'small') for 1 .. 3;
+wait_for(sub { $pg->sql("SELECT ready FROM llmq.queue_depth WHERE queue = 'small'") eq '3' }, 10, 'the worker has published the depth');
+is($pg->query("SELECT llmq.submit('More.', 'fill-4', queue => 'small')")->{sqlstate}, 'PT429', 'a full queue takes no more');
+is($pg->query("SELECT llmq.submit('Fill. [job:fill-1]', 'fill-1', queue => 'small')")->{sqlstate}, '00000', 'but answers for what it has');
+$pg->sql("UPDATE llmq.queue SET paused = false WHERE name = 'small'");
+wait_for(sub { $pg->query("SELECT llmq.submit('More.', 'fill-4', queue => 'small')")->{sqlstate} eq '00000' }, 10, 'there is room again');
+pass('when it has drained it does');
+
 # -- times --------------------------------------------------------------------
 
 $job = $pg->sql("SELECT job_id FROM llmq.submit('Later. [job:later]', 'later', run_at => clock_timestamp() + interval '1.5 s')");

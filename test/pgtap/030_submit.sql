@@ -84,8 +84,8 @@ SELECT is((SELECT ROW(h.*)::text FROM llmq.home AS h),
 
 -- Replays give the present state.
 DELETE FROM llmq.ready WHERE job_id = llmq.job_id(current_user, 'submit', 'key-3');
-INSERT INTO llmq.result (job_id, text, deliveries, deaths)
-VALUES (llmq.job_id(current_user, 'submit', 'key-3'), 'answer', 1, 0);
+INSERT INTO llmq.result (job_id, text, queue, deliveries, deaths)
+VALUES (llmq.job_id(current_user, 'submit', 'key-3'), 'answer', 'default', 1, 0);
 SELECT is((SELECT state FROM llmq.submit('Now', 'key-3')), 'succeeded', 'a replay tells the present state');
 
 -- insert_jobs, the part in C.

@@ -22,7 +22,7 @@ $$;
 SELECT is(pg_temp.look('llmq_test_alice'), 'ready false {"mine": true}', 'who submitted sees the job');
 SELECT is(pg_temp.look('llmq_test_boss'), 'ready false {"mine": true}', 'and so does a member of that role');
 SELECT is(pg_temp.look('llmq_test_bob'), NULL, 'a stranger does not');
-INSERT INTO llmq.result (job_id, text, deliveries, deaths) SELECT job_id, 'done', 1, 0 FROM submitted;
+INSERT INTO llmq.result (job_id, text, queue, deliveries, deaths) SELECT job_id, 'done', 'default', 1, 0 FROM submitted;
 SELECT is(pg_temp.look('llmq_test_alice'), 'succeeded true {"mine": true}', 'an answered job is final');
 SELECT is((SELECT final FROM llmq.wait_look(gen_random_uuid(), 'llmq_test_alice')), NULL, 'an unknown job has no row');
 

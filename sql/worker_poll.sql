@@ -1,0 +1,144 @@
+-- A worker looks for work.
+
+-- Looks for work, and writes nothing when there is none.
+--
+-- The worker keeps the ids of ready jobs in memory.  It asks for what stands
+-- behind `after`: the highest seq it has seen, or an earlier one, to find what
+-- transactions that committed late have left there (LlmqPosition in
+-- bgworker/engine_private.h says how far back it must go).
+--
+-- One row is the control row: seq and job_id NULL, and `control` an object with
+-- next_xid, oldest_xid, more (the limit cut the list) and unresolved (a blocked job
+-- could not be looked at yet).  With config_hash NULL that is all.  Else the poll also takes over the leases of lost workers, makes
+-- ready what is due, and control holds due_in (microseconds until the next
+-- deferred job is due, or null), state, config_hash, and config if its hash is
+-- another, and pruned (jobs that retention deleted).  `report`, if not NULL, is what the worker has to say (take_report).  Rows with a job_id and a delivery are recalled leases.
+CREATE OR REPLACE FUNCTION llmq.worker_poll(
+    own bigint, after bigint, max_rows int, config_hash text, report jsonb)
+RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
+    job_id uuid, delivery int)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    found_rows bigint;
+    promoted int := 0;
+    facts jsonb := '{}';
+    oldest_xid bigint;
+    unresolved boolean := false;
+    pruned bigint := 0;
+BEGIN
+    IF config_hash IS NOT NULL THEN
+        IF EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
+            PERFORM llmq.takeover(own);
+        END IF;
+        IF report IS NOT NULL THEN
+            pruned := llmq.take_report(report);
+        END IF;
+        promoted := llmq.promote_deferred(max_rows);
+        facts := llmq.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
+    END IF;
+
+    IF EXISTS (SELECT FROM llmq.recall AS c WHERE c.worker_id = own) THEN
+        RETURN QUERY
+            DELETE FROM llmq.recall AS c WHERE c.worker_id = own
+            RETURNING NULL::bigint, NULL::text, NULL::text, NULL::int, NULL::jsonb, c.job_id, c.delivery;
+    END IF;
+
+    IF EXISTS (SELECT FROM llmq.blocked AS b WHERE b.fresh) THEN
+        unresolved := llmq.resolve_fresh(max_rows);
+    END IF;
+
+    -- Before the rows are read: the snapshot that reads them is no older than this.
+    oldest_xid := pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+    RETURN QUERY
+        SELECT r.seq, r.queue, r.tenant, r.priority::int, NULL::jsonb, NULL::uuid, NULL::int
+        FROM llmq.ready AS r
+        WHERE r.seq > after
+        ORDER BY r.seq LIMIT max_rows;
+    GET DIAGNOSTICS found_rows = ROW_COUNT;
+
+    RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::int,
+        facts || jsonb_build_object(
+            'next_xid', llmq.next_xid(),
+            'oldest_xid', oldest_xid,
+            'unresolved', unresolved,
+            'more', found_rows >= max_rows OR promoted >= max_rows),
+        NULL::uuid, NULL::int;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_poll IS
+    'looks for ready jobs, due ones, recalled leases and changed configuration; the protocol stands in sql/worker_poll.sql';
+
+-- What a worker has to say: an object with
+--   depths      object: queue to number of ready jobs
+--   endpoints   object: endpoint to null (no trouble), or to an object with reason and,
+--               if it will pass by itself, in (microseconds)
+--   prune       true: it is time for a step of retention
+-- Returns how many jobs retention has deleted.
+CREATE OR REPLACE FUNCTION llmq.take_report(report jsonb) RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    INSERT INTO llmq.queue_depth AS d (queue, ready, published_at)
+    SELECT key, value::bigint, clock_timestamp() FROM jsonb_each(report -> 'depths') ORDER BY key
+    ON CONFLICT (queue) DO UPDATE SET ready = EXCLUDED.ready, published_at = EXCLUDED.published_at;
+    DELETE FROM llmq.endpoint_trouble AS t
+    USING jsonb_each(report -> 'endpoints') AS e
+    WHERE t.endpoint = e.key AND e.value = 'null';
+    INSERT INTO llmq.endpoint_trouble AS t (endpoint, reason, until)
+    SELECT key, value ->> 'reason',
+        clock_timestamp() + (value ->> 'in')::bigint * interval '1 microsecond'
+    FROM jsonb_each(report -> 'endpoints') WHERE value <> 'null' ORDER BY key
+    ON CONFLICT (endpoint) DO UPDATE
+    SET reason = EXCLUDED.reason, until = EXCLUDED.until, noted_at = clock_timestamp();
+    IF report ? 'prune' THEN
+        RETURN llmq.prune();
+    END IF;
+    RETURN 0;
+END
+$$;
+
+-- What a worker wants to know now and then: see worker_poll.
+CREATE OR REPLACE FUNCTION llmq.worker_facts(own bigint, config_hash text) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    config constant jsonb := llmq.worker_config();
+    hash constant text := md5(config::text);
+BEGIN
+    RETURN jsonb_build_object(
+        'due_in', (SELECT greatest(llmq.microseconds(min(due_at) - clock_timestamp()),
+            CASE WHEN min(due_at) IS NOT NULL THEN 0 END) FROM llmq.deferred),
+        'state', (SELECT state FROM llmq.worker_session WHERE id = own),
+        'config_hash', hash,
+        'config', CASE WHEN hash <> config_hash THEN config END);
+END
+$$;
+
+-- Makes ready what is due.  Returns the number of jobs moved.
+CREATE OR REPLACE FUNCTION llmq.promote_deferred(max_rows int) RETURNS int
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    moved int;
+BEGIN
+    WITH due AS MATERIALIZED (
+        SELECT d.job_id FROM llmq.deferred AS d
+        WHERE d.due_at <= clock_timestamp()
+        ORDER BY d.due_at LIMIT max_rows
+        FOR UPDATE SKIP LOCKED
+    ), gone AS (
+        DELETE FROM llmq.deferred AS d USING due WHERE d.job_id = due.job_id RETURNING d.*
+    )
+    INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
+    SELECT job_id, queue, tenant, priority, deliveries, counted, deaths FROM gone;
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    RETURN moved;
+END
+$$;
