@@ -1,6 +1,9 @@
 -- Configuration is rows: endpoints, queues, destinations, budgets, tenants.
 -- There are no foreign keys among them (a queue row would collect a multixact
 -- with every submit); llmq.check() proves what they would.
+--
+-- What would make a worker fail is refused here: it reads the configuration as one
+-- value, and adds spans to the present time.
 
 CREATE TABLE llmq.endpoint (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 128),
@@ -9,7 +12,8 @@ CREATE TABLE llmq.endpoint (
     url text NOT NULL CHECK (url ~* '^https?://[^/?#@[:space:][:cntrl:]]+([/?][^#[:space:][:cntrl:]]*)?$'),
     model text,
     credential text CHECK (credential ~ '^[a-z0-9_]+$'),
-    headers jsonb CHECK (jsonb_typeof(headers) = 'object'),
+    headers jsonb CHECK (jsonb_typeof(headers) = 'object'
+        AND NOT jsonb_path_exists(headers, 'strict $.* ? (@.type() <> "string")', '{}', true)),
     stream boolean NOT NULL DEFAULT false,
     max_in_flight int CHECK (max_in_flight > 0),
     requests_per_minute int CHECK (requests_per_minute > 0),
@@ -17,14 +21,14 @@ CREATE TABLE llmq.endpoint (
     idempotency_header text CHECK (idempotency_header ~ '^[A-Za-z0-9-]+$'),
     max_response_bytes int NOT NULL DEFAULT 8388608
         CHECK (max_response_bytes BETWEEN 1024 AND 134217728),
-    connect_timeout interval NOT NULL DEFAULT '5 s' CHECK (connect_timeout > '0'),
-    first_byte_timeout interval CHECK (first_byte_timeout > '0'),
-    idle_timeout interval CHECK (idle_timeout > '0'),
+    connect_timeout interval NOT NULL DEFAULT '5 s' CHECK (connect_timeout > '0' AND connect_timeout <= '100 years'),
+    first_byte_timeout interval CHECK (first_byte_timeout > '0' AND first_byte_timeout <= '100 years'),
+    idle_timeout interval CHECK (idle_timeout > '0' AND idle_timeout <= '100 years'),
     input_price numeric CHECK (input_price >= 0),
     cached_price numeric CHECK (cached_price >= 0),
     output_price numeric CHECK (output_price >= 0),
     breaker_failures int NOT NULL DEFAULT 5 CHECK (breaker_failures > 0),
-    breaker_cooldown interval NOT NULL DEFAULT '30 s' CHECK (breaker_cooldown > '0'),
+    breaker_cooldown interval NOT NULL DEFAULT '30 s' CHECK (breaker_cooldown > '0' AND breaker_cooldown <= '100 years'),
     enabled boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE llmq.endpoint IS 'where models are served, one row an endpoint';
@@ -45,17 +49,17 @@ CREATE TABLE llmq.queue (
     paused boolean NOT NULL DEFAULT false,
     max_in_flight int CHECK (max_in_flight > 0),
     max_ready int CHECK (max_ready > 0),
-    call_timeout interval NOT NULL DEFAULT '20 s' CHECK (call_timeout > '0'),
-    deadline interval NOT NULL DEFAULT '60 s' CHECK (deadline > '0'),
+    call_timeout interval NOT NULL DEFAULT '20 s' CHECK (call_timeout > '0' AND call_timeout <= '100 years'),
+    deadline interval NOT NULL DEFAULT '60 s' CHECK (deadline > '0' AND deadline <= '100 years'),
     max_attempts int NOT NULL DEFAULT 4 CHECK (max_attempts BETWEEN 1 AND 1000),
-    min_attempt interval NOT NULL DEFAULT '1 s' CHECK (min_attempt >= '0'),
-    backoff_base interval NOT NULL DEFAULT '0.5 s' CHECK (backoff_base >= '0'),
-    backoff_cap interval NOT NULL DEFAULT '8 s' CHECK (backoff_cap >= '0'),
+    min_attempt interval NOT NULL DEFAULT '1 s' CHECK (min_attempt BETWEEN '0' AND '100 years'),
+    backoff_base interval NOT NULL DEFAULT '0.5 s' CHECK (backoff_base BETWEEN '0' AND '100 years'),
+    backoff_cap interval NOT NULL DEFAULT '8 s' CHECK (backoff_cap BETWEEN '0' AND '100 years'),
     max_deliveries int NOT NULL DEFAULT 5 CHECK (max_deliveries BETWEEN 1 AND 1000),
-    redelivery_base interval NOT NULL DEFAULT '5 s' CHECK (redelivery_base >= '0'),
-    redelivery_cap interval NOT NULL DEFAULT '10 min' CHECK (redelivery_cap >= '0'),
-    max_age interval NOT NULL DEFAULT '7 days' CHECK (max_age > '0'),
-    retention interval NOT NULL DEFAULT '30 days' CHECK (retention > '0'),
+    redelivery_base interval NOT NULL DEFAULT '5 s' CHECK (redelivery_base BETWEEN '0' AND '100 years'),
+    redelivery_cap interval NOT NULL DEFAULT '10 min' CHECK (redelivery_cap BETWEEN '0' AND '100 years'),
+    max_age interval NOT NULL DEFAULT '7 days' CHECK (max_age > '0' AND max_age <= '100 years'),
+    retention interval NOT NULL DEFAULT '30 days' CHECK (retention > '0' AND retention <= '100 years'),
     accept_truncated boolean NOT NULL DEFAULT false,
     require_json boolean NOT NULL DEFAULT false,
     fallback_on text[],
@@ -81,12 +85,13 @@ CREATE TABLE llmq.destination (
     kind text NOT NULL CHECK (kind IN ('webhook', 'email', 'notify')),
     url text NOT NULL,
     credential text CHECK (credential ~ '^[a-z0-9_]+$'),
-    headers jsonb CHECK (jsonb_typeof(headers) = 'object'),
+    headers jsonb CHECK (jsonb_typeof(headers) = 'object'
+        AND NOT jsonb_path_exists(headers, 'strict $.* ? (@.type() <> "string")', '{}', true)),
     sender text,
-    timeout interval NOT NULL DEFAULT '10 s' CHECK (timeout > '0'),
+    timeout interval NOT NULL DEFAULT '10 s' CHECK (timeout > '0' AND timeout <= '100 years'),
     max_attempts int NOT NULL DEFAULT 10 CHECK (max_attempts BETWEEN 1 AND 1000),
-    backoff_base interval NOT NULL DEFAULT '5 s' CHECK (backoff_base >= '0'),
-    backoff_cap interval NOT NULL DEFAULT '1 h' CHECK (backoff_cap >= '0'),
+    backoff_base interval NOT NULL DEFAULT '5 s' CHECK (backoff_base BETWEEN '0' AND '100 years'),
+    backoff_cap interval NOT NULL DEFAULT '1 h' CHECK (backoff_cap BETWEEN '0' AND '100 years'),
     enabled boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE llmq.destination IS
@@ -94,7 +99,7 @@ COMMENT ON TABLE llmq.destination IS
 
 CREATE TABLE llmq.budget (
     tenant text PRIMARY KEY,
-    period interval NOT NULL CHECK (period > '0'),
+    period interval NOT NULL CHECK (period > '0' AND period <= '100 years'),
     max_cost numeric CHECK (max_cost >= 0),
     max_tokens bigint CHECK (max_tokens >= 0),
     hard boolean NOT NULL DEFAULT false

@@ -52,5 +52,39 @@ SELECT is(pg_temp.take(:'a', :'b'), 'running ready', 'trouble that passes leaves
 DROP TRIGGER refuse ON llmq.ready;
 SELECT is(pg_temp.take(:'a'), 'ready', 'which comes');
 
+-- -- configuration --------------------------------------------------------------------------------
+
+-- Every span, in a row that is in order but for that.
+CREATE FUNCTION pg_temp.insert_with(table_name text, columns jsonb) RETURNS text LANGUAGE sql
+AS $$
+    SELECT format('INSERT INTO llmq.%1$I (%2$s) SELECT %2$s FROM jsonb_populate_record(NULL::llmq.%1$I, %3$L)', table_name,
+        string_agg(quote_ident(key), ', '), columns) FROM jsonb_object_keys(columns) AS key
+$$;
+CREATE TEMP TABLE sound (table_name, columns) AS VALUES
+    ('endpoint', '{"name": "sound", "api": "gemini", "url": "http://localhost"}'::jsonb), ('queue', '{"name": "sound"}'),
+    ('destination', '{"topic": "sound", "kind": "notify", "url": "x"}'), ('budget', '{"tenant": "sound"}');
+CREATE TEMP TABLE span AS
+    SELECT s.*, a.attname FROM sound AS s JOIN pg_attribute AS a ON a.attrelid = format('llmq.%I', s.table_name)::regclass
+    WHERE a.atttypid = 'interval'::regtype AND NOT a.attisdropped;
+SELECT cmp_ok(count(*), '>', 15::bigint, 'there are many spans') FROM span;
+SELECT throws_ok(pg_temp.insert_with(table_name, columns || jsonb_build_object(attname, value)), '23514', NULL,
+    format('%s.%s cannot be %s', table_name, attname, value))
+FROM span, unnest('{-1 s, 101 years, 178000000 years}'::text[]) AS value;
+SELECT lives_ok(pg_temp.insert_with(table_name, columns || spans), format('those of %s can all be 100 years', table_name))
+FROM (SELECT table_name, columns, jsonb_object_agg(attname, '100 years') AS spans FROM span GROUP BY 1, 2) AS s;
+
+SELECT llmq.worker_config() IS NOT NULL AS read \gset
+SELECT ok(:'read', 'the worker can read them');
+SELECT job_id AS job, llmq.take_place(job_id, 'test') AS place FROM llmq.submit('Hello', 's1', queue => 'sound') \gset
+SELECT is(llmq.redeliver(:'place', false, interval '100 years' - interval '1 day', NULL, NULL), 'deferred', 'and count with them');
+SELECT is(llmq.prune(), 0::bigint, 'so can prune');
+
+SELECT throws_ok(pg_temp.insert_with('endpoint', columns || '{"name": "bad"}' || jsonb_build_object('headers', value::jsonb)), '23514', NULL,
+    format('headers cannot be %s', value))
+FROM sound, unnest(ARRAY['{"x": 1e400}', '{"x": null}', '{"x": ["y"]}', '{"x": {"y": "z"}}', '["x"]', '"x"', '{"x": "y", "z": true}']) AS value
+WHERE table_name = 'endpoint';
+SELECT lives_ok(pg_temp.insert_with('endpoint', columns || '{"name": "good", "headers": {"x": "y", "z": ""}}'), 'headers are strings')
+FROM sound WHERE table_name = 'endpoint';
+
 SELECT * FROM finish();
 ROLLBACK;
