@@ -59,12 +59,33 @@ llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint)
 	return found;
 }
 
+/*
+ * This worker's share of a limit that all workers of the database keep together.
+ * The shares add up to the limit, so it holds without asking each other; a worker
+ * whose rank is beyond the limit has none.
+ */
+static int
+share(const LlmqEngine *engine, int limit)
+{
+	int workers = engine->workers > 0 ? engine->workers : 1;
+
+	return limit / workers + (engine->rank < limit % workers ? 1 : 0);
+}
+
+/* How many more calls an endpoint may get from this worker; INT_MAX: no limit. */
+static int
+endpoint_room(const LlmqEngine *engine, const LlmqEndpoint *endpoint)
+{
+	if (endpoint->max_in_flight == 0)
+		return INT_MAX;
+	return share(engine, endpoint->max_in_flight) - endpoint->in_flight;
+}
+
 static bool
 is_usable(LlmqEngine *engine, LlmqEndpoint *endpoint)
 {
 	return endpoint->paused_until_us <= engine->now.mono_us &&
-		   (endpoint->max_in_flight == 0 || endpoint->in_flight < endpoint->max_in_flight) &&
-		   llmq_engine_has_secret(engine, endpoint);
+		   endpoint_room(engine, endpoint) > 0 && llmq_engine_has_secret(engine, endpoint);
 }
 
 /* The first endpoint of a queue's chain that can be called now, or NULL. */
@@ -95,15 +116,16 @@ llmq_engine_allowance(void *context, const char *name)
 
 		if (!is_usable(engine, endpoint))
 			continue;
-		if (endpoint->max_in_flight == 0)
+		if (endpoint_room(engine, endpoint) == INT_MAX)
 		{
 			allowed = INT_MAX;
 			break;
 		}
-		allowed += endpoint->max_in_flight - endpoint->in_flight;
+		allowed += endpoint_room(engine, endpoint);
 	}
-	if (queue->max_in_flight > 0 && allowed > queue->max_in_flight - queue->in_flight)
-		allowed = queue->max_in_flight - queue->in_flight;
+	if (queue->max_in_flight > 0 &&
+		allowed > share(engine, queue->max_in_flight) - queue->in_flight)
+		allowed = share(engine, queue->max_in_flight) - queue->in_flight;
 	return allowed;
 }
 

@@ -175,6 +175,8 @@ take_facts(LlmqEngine *engine, const json_t *control)
 	const json_t *config = json_object_get(control, "config");
 	int64_t next = engine->options.poll_interval_us;
 
+	engine->workers = (int) json_integer_value(json_object_get(control, "workers"));
+	engine->rank = (int) json_integer_value(json_object_get(control, "rank"));
 	if (state == NULL)
 		llmq_engine_start_again(engine);
 	else if (engine->state == LLMQ_ENGINE_QUARANTINED && strcmp(state, "running") == 0)

@@ -70,6 +70,8 @@ struct LlmqEngine
 
 	char worker_id[24];
 	LlmqPosition position;
+	int workers;			 /* how many share the limits of queues and endpoints */
+	int rank;				 /* this one's place among them, from 0 */
 	bool woken;				 /* a poll is wanted now */
 	bool more;				 /* the last poll did not see all */
 	int64_t full_poll_at_us; /* the next poll that looks at everything */

@@ -12,7 +12,8 @@
 -- could not be looked at yet).  With config_hash NULL that is all.  Else the poll also takes over the leases of lost workers, makes
 -- ready what is due, and control holds due_in (microseconds until the next
 -- deferred job is due, or null), state, config_hash, and config if its hash is
--- another, and pruned (jobs that retention deleted).  `report`, if not NULL, is what the worker has to say (take_report).  Rows with a job_id and a delivery are recalled leases.
+-- another, workers and rank (how many work here, and how many of them said hello
+-- before this one: each takes its share of a max_in_flight), and pruned (jobs that retention deleted).  `report`, if not NULL, is what the worker has to say (take_report).  Rows with a job_id and a delivery are recalled leases.
 CREATE OR REPLACE FUNCTION llmq.worker_poll(
     own bigint, after bigint, max_rows int, config_hash text, report jsonb)
 RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
@@ -114,6 +115,8 @@ BEGIN
         'due_in', (SELECT greatest(llmq.microseconds(min(due_at) - clock_timestamp()),
             CASE WHEN min(due_at) IS NOT NULL THEN 0 END) FROM llmq.deferred),
         'state', (SELECT state FROM llmq.worker_session WHERE id = own),
+        'workers', (SELECT count(*) FROM llmq.working_sessions()),
+        'rank', (SELECT count(*) FROM llmq.working_sessions() AS w WHERE w.id < own),
         'config_hash', hash,
         'config', CASE WHEN hash <> config_hash THEN config END);
 END

@@ -30,6 +30,15 @@ AS $$
                 WHERE a.backend_start = w.backend_start)))
 $$;
 
+-- Sessions that work: not lost, and with leave to call.
+CREATE OR REPLACE FUNCTION llmq.working_sessions() RETURNS SETOF llmq.worker_session
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT w.* FROM llmq.worker_session AS w
+    WHERE w.state = 'running'
+        AND NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id)
+$$;
+
 -- Takes every lease of lost sessions, and every lease of no session, and puts
 -- the jobs back.  Each leaves an attempt 0: what the lost worker called, and
 -- whether that was billed, nobody knows.  Returns the number of leases taken.
@@ -139,6 +148,7 @@ BEGIN
     IF state = 'running' THEN
         PERFORM llmq.takeover(worker_id);
     END IF;
+    PERFORM llmq.wake_worker(); -- the others' shares are smaller now
     RETURN NEXT;
 END
 $$;
@@ -171,6 +181,7 @@ BEGIN
     END LOOP;
     DELETE FROM llmq.recall WHERE worker_id = own;
     DELETE FROM llmq.worker_session WHERE id = own;
+    PERFORM llmq.wake_worker(); -- the others' shares are larger now
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_goodbye IS 'ends a worker''s session and gives its leases back, uncounted';

@@ -112,13 +112,26 @@ cmp_ok(($provider->calls('child-2'))[0]{start}, '>', ($provider->calls('parent-2
 $pg->sql("ALTER SYSTEM SET llmq.workers = 4");
 $pg->sql('SELECT pg_reload_conf()');
 wait_for(sub { $pg->sql('SELECT count(*) FROM llmq.worker') eq '4' }, 30, 'there are four workers');
-my $many = 5000;
+my $many = 20000;
 $pg->sql("SELECT count(*) FROM (SELECT llmq.submit('Many. [job:many-' || i || ']', 'many-' || i) FROM generate_series(1, $many) AS i) AS s");
 wait_for(sub { $pg->sql("SELECT count(*) FROM llmq.result AS r JOIN llmq.job AS j USING (job_id) WHERE j.idempotency_key LIKE 'many-%'") eq "$many" }, 120, 'all have succeeded');
 my %called;
 $called{$_->{job}}++ for grep { $_->{job} =~ /\Amany-/ } $provider->calls;
 is(scalar(keys %called), $many, 'four workers call every job');
 is(scalar(grep { $_ > 1 } values %called), 0, 'and none twice');
-cmp_ok($pg->sql("SELECT count(DISTINCT pid) FROM llmq.worker"), '>=', 4, 'with four processes');
+
+# Limits hold for all workers together: the provider counts the calls that are open at once.
+my $limited = start_provider();
+$pg->endpoint(limited => $limited, max_in_flight => 6);
+$pg->insert('queue', name => 'by-endpoint', endpoints => '{limited}');
+$pg->insert('queue', name => 'by-queue', endpoints => '{limited}', max_in_flight => 3);
+for my $queue ('by-endpoint', 'by-queue')
+{
+	$limited->reset;
+	$limited->script({ match => 'Slow', responses => [ { delay_ms => 100 } ] });
+	$pg->sql("SELECT count(*) FROM (SELECT llmq.submit('Slow.', '$queue-' || i, queue => '$queue') FROM generate_series(1, 60) AS i) AS s");
+	wait_for(sub { $pg->sql("SELECT count(*) FROM llmq.result WHERE queue = '$queue'") eq '60' }, 60, "$queue is done");
+	is($limited->state->{max_concurrent}, $queue eq 'by-queue' ? 3 : 6, "four workers keep the limit $queue together, and use it");
+}
 
 finish();
