@@ -25,12 +25,15 @@ END
 $$;
 
 -- The fingerprint of a request: what must be the same under the same key.
+-- In plpgsql, because SQL would be parsed anew in each transaction.
 CREATE OR REPLACE FUNCTION llmq.fingerprint(job llmq.job) RETURNS bytea
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
-    SELECT pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.jsonb_build_array(
+BEGIN
+    RETURN sha256(convert_to(jsonb_build_array(
         job.queue, job.prompt, job.system, job.messages, job.model, job.params, job.metadata,
-        job.outbox, job.on_complete, job.after, job.run_id, job.step, job.policy)::text, 'UTF8'))
+        job.outbox, job.on_complete, job.after, job.run_id, job.step, job.policy)::text, 'UTF8'));
+END
 $$;
 
 -- The tenant and the queue of a job: both must be there, and open to the caller.  A
@@ -47,7 +50,7 @@ BEGIN
         PERFORM llmq.check_tenant(job.submitted_by, job.tenant);
     END IF;
     SELECT q.max_ready INTO room FROM llmq.queue AS q WHERE q.name = job.queue;
-    IF NOT FOUND THEN
+    IF NOT FOUND AND job.queue IS DISTINCT FROM 'default' THEN
         PERFORM llmq.find_queue(job.queue);
     ELSIF room IS NOT NULL THEN
         SELECT d.ready INTO depth FROM llmq.queue_depth AS d WHERE d.queue = job.queue;

@@ -8,13 +8,19 @@
 CREATE OR REPLACE FUNCTION llmq.insert_jobs(jobs llmq.job[], bulk boolean DEFAULT false) RETURNS uuid[]
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_key_wait_1';
 
--- The filter stands above the sort, so it is asked row by row as rows are inserted.
+-- One job takes a short way, which costs half as much.  In the long one the filter
+-- stands above the sort, so it is asked row by row as rows are inserted.
 CREATE OR REPLACE FUNCTION llmq.insert_jobs_now(jobs llmq.job[], bulk boolean) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 AS $$
 DECLARE
+    job constant llmq.job := jobs[1];
     ids uuid[];
 BEGIN
+    IF cardinality(jobs) = 1 AND NOT bulk THEN
+        INSERT INTO llmq.job SELECT job.* ON CONFLICT (job_id) DO NOTHING;
+        RETURN CASE WHEN FOUND THEN ARRAY[job.job_id] ELSE '{}'::uuid[] END;
+    END IF;
     WITH added AS (
         INSERT INTO llmq.job AS k (job_id, tenant, scope, idempotency_key, fingerprint, queue, priority,
             prompt, system, messages, model, params, metadata, outbox, on_complete, run_at, expires_at,
