@@ -101,6 +101,31 @@ BEGIN
 END
 $$;
 
+-- The same one by one where something, a user's foreign key say, keeps some of them.
+-- Returns how many were deleted.
+CREATE OR REPLACE FUNCTION llmq.try_delete_jobs(jobs uuid[]) RETURNS int
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    job uuid;
+    count int := 0;
+BEGIN
+    PERFORM llmq.delete_jobs(jobs);
+    RETURN cardinality(jobs);
+EXCEPTION WHEN integrity_constraint_violation OR raise_exception THEN
+    IF cardinality(jobs) = 1 THEN
+        RAISE WARNING USING
+            MESSAGE = format('job %s is older than its queue''s retention and cannot be deleted', jobs[1]),
+            DETAIL = SQLERRM;
+        RETURN 0;
+    END IF;
+    FOREACH job IN ARRAY jobs LOOP
+        count := count + llmq.try_delete_jobs(ARRAY[job]);
+    END LOOP;
+    RETURN count;
+END
+$$;
+
 -- The queues that final jobs belong to, also queues that are not there any more.
 CREATE OR REPLACE FUNCTION llmq.final_queues() RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -142,8 +167,7 @@ BEGIN
             WHERE c.queue = of_queue AND c.cancelled_at < cutoff
             ORDER BY c.cancelled_at LIMIT step FOR UPDATE SKIP LOCKED);
         IF old <> '{}' THEN
-            PERFORM llmq.delete_jobs(old);
-            count := count + cardinality(old);
+            count := count + llmq.try_delete_jobs(old);
         END IF;
     END LOOP;
     RETURN count + llmq.prune_idempotency(step);
