@@ -43,8 +43,9 @@ AS $$
 $$;
 
 -- Moves a blocked job on, if its parents are final: to ready or deferred when all
--- have succeeded, to its death when one has not.  The caller holds its row.
-CREATE OR REPLACE FUNCTION llmq.unblock(child_job uuid) RETURNS void
+-- have succeeded, to its death when one has not.  The caller holds its row, and
+-- looks at those that come after a child that died, which is returned.
+CREATE OR REPLACE FUNCTION llmq.unblock(child_job uuid) RETURNS llmq.placement[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -63,12 +64,13 @@ BEGIN
         WHERE NOT EXISTS (SELECT FROM llmq.result AS r WHERE r.job_id = p))
     THEN
         UPDATE llmq.blocked SET fresh = false WHERE job_id = child_job AND fresh;
-        RETURN;
+        RETURN NULL;
     END IF;
     DELETE FROM llmq.blocked WHERE job_id = child_job
     RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+    PERFORM llmq.wake_worker();
     IF failed IS NOT NULL THEN
-        PERFORM llmq.bury(ARRAY[place], 'dependency_failed',
+        RETURN llmq.bury_alone(ARRAY[place], 'dependency_failed',
             format('job %s, which it comes after, did not succeed', failed));
     ELSIF j.run_at > clock_timestamp() THEN
         INSERT INTO llmq.deferred (job_id, queue, tenant, priority, deliveries, counted, deaths, due_at)
@@ -77,46 +79,68 @@ BEGIN
         INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
         SELECT (place).*;
     END IF;
-    PERFORM llmq.wake_worker();
+    RETURN NULL;
 END
 $$;
 
--- Jobs are final: looks at the children that wait for them.
+-- Jobs are final: looks at the children that wait for them, and at theirs if they die of
+-- it.  A loop: chains can be longer than the stack is deep.  What is beyond `most` is left
+-- to the worker's next look.
 CREATE OR REPLACE FUNCTION llmq.release_dependents(parents llmq.placement[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
+    most constant int := 1000;
+    seen int := 0;
+    wave llmq.placement[] := parents;
+    died llmq.placement[];
     child_job uuid;
 BEGIN
-    FOR child_job IN
-        SELECT DISTINCT d.child
-        FROM unnest(parents) AS p JOIN llmq.dependency AS d ON d.parent = p.job_id
-        ORDER BY d.child
-    LOOP
-        PERFORM FROM llmq.blocked WHERE job_id = child_job FOR UPDATE;
-        IF FOUND THEN
-            PERFORM llmq.unblock(child_job);
-        END IF;
+    WHILE wave <> '{}' LOOP
+        died := '{}';
+        FOR child_job IN
+            SELECT DISTINCT d.child
+            FROM unnest(wave) AS p JOIN llmq.dependency AS d ON d.parent = p.job_id
+            ORDER BY d.child
+        LOOP
+            PERFORM FROM llmq.blocked WHERE job_id = child_job FOR UPDATE;
+            IF FOUND AND seen < most THEN
+                seen := seen + 1;
+                died := died || llmq.unblock(child_job);
+            ELSIF FOUND THEN
+                UPDATE llmq.blocked SET fresh = true WHERE job_id = child_job;
+                PERFORM llmq.wake_worker();
+            END IF;
+        END LOOP;
+        wave := died;
     END LOOP;
 END
 $$;
 
--- A job was redriven: children that died of its death wait for it again.
+-- A job was redriven: children that died of its death wait for it again, and theirs.
 CREATE OR REPLACE FUNCTION llmq.revive_dependents(parent_job uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    wave uuid[] := ARRAY[parent_job];
+    revived uuid[];
     child_job uuid;
 BEGIN
-    FOR child_job IN
-        SELECT d.child
-        FROM llmq.dependency AS d JOIN llmq.dead_job AS k ON k.job_id = d.child
-        WHERE d.parent = parent_job AND k.error_class = 'dependency_failed'
-        ORDER BY d.child
-    LOOP
-        PERFORM llmq.redrive(child_job);
+    WHILE wave <> '{}' LOOP
+        revived := '{}';
+        FOR child_job IN
+            SELECT DISTINCT d.child
+            FROM llmq.dependency AS d JOIN llmq.dead_job AS k ON k.job_id = d.child
+            WHERE d.parent = ANY (wave) AND k.error_class = 'dependency_failed'
+            ORDER BY d.child
+        LOOP
+            IF llmq.redrive_alone(child_job) THEN
+                revived := revived || child_job;
+            END IF;
+        END LOOP;
+        wave := revived;
     END LOOP;
 END
 $$;
@@ -129,6 +153,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     child_job uuid;
+    died llmq.placement[];
     any_left boolean := false;
 BEGIN
     FOR child_job IN
@@ -138,9 +163,10 @@ BEGIN
         IF llmq.parents_move(child_job) THEN
             any_left := true;
         ELSE
-            PERFORM llmq.unblock(child_job);
+            died := died || llmq.unblock(child_job);
         END IF;
     END LOOP;
+    PERFORM llmq.release_dependents(died);
     RETURN any_left;
 END
 $$;

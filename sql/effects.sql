@@ -42,6 +42,18 @@ RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp
 AS $$
+BEGIN
+    PERFORM llmq.release_dependents(llmq.bury_alone(jobs, error_class, error_message, text));
+END
+$$;
+
+-- The same, but for the jobs that come after them: the caller looks at those.
+CREATE OR REPLACE FUNCTION llmq.bury_alone(
+    jobs llmq.placement[], error_class text, error_message text, text text DEFAULT NULL)
+RETURNS llmq.placement[]
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE
     buried llmq.placement[];
 BEGIN
@@ -49,7 +61,7 @@ BEGIN
         INSERT INTO llmq.dead_job (job_id, queue, tenant, priority, deliveries, counted, deaths,
             error_class, error_message, text)
         SELECT p.job_id, p.queue, p.tenant, p.priority, p.deliveries, p.counted, p.deaths + 1,
-            bury.error_class, bury.error_message, bury.text
+            bury_alone.error_class, bury_alone.error_message, bury_alone.text
         FROM unnest(jobs) AS p
         RETURNING dead_job.*
     )
@@ -58,7 +70,7 @@ BEGIN
     INTO buried FROM dead AS d;
     PERFORM llmq.emit_messages(buried, 'dead');
     PERFORM llmq.notify_done(buried);
-    PERFORM llmq.release_dependents(buried);
+    RETURN buried;
 END
 $$;
 

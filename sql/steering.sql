@@ -33,11 +33,26 @@ $$;
 CREATE OR REPLACE FUNCTION llmq.redrive(job_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
+BEGIN
+    IF NOT llmq.redrive_alone(redrive.job_id) THEN
+        RETURN false;
+    END IF;
+    PERFORM llmq.revive_dependents(redrive.job_id), llmq.wake_worker();
+    RETURN true;
+END
+$$;
+COMMENT ON FUNCTION llmq.redrive(uuid) IS
+    'makes a dead job ready again, with all its deliveries before it; false if it is not dead';
+
+-- Redrives a job, but not those that come after it.
+CREATE OR REPLACE FUNCTION llmq.redrive_alone(dead_job uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
 DECLARE
     d llmq.dead_job;
 BEGIN
-    PERFORM FROM llmq.job AS j WHERE j.job_id = redrive.job_id FOR NO KEY UPDATE;
-    DELETE FROM llmq.dead_job AS k WHERE k.job_id = redrive.job_id RETURNING * INTO d;
+    PERFORM FROM llmq.job AS j WHERE j.job_id = redrive_alone.dead_job FOR NO KEY UPDATE;
+    DELETE FROM llmq.dead_job AS k WHERE k.job_id = redrive_alone.dead_job RETURNING * INTO d;
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -48,12 +63,9 @@ BEGIN
         INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
         VALUES (d.job_id, d.queue, d.tenant, d.priority, d.deliveries, 0, d.deaths);
     END IF;
-    PERFORM llmq.revive_dependents(redrive.job_id), llmq.wake_worker();
     RETURN true;
 END
 $$;
-COMMENT ON FUNCTION llmq.redrive(uuid) IS
-    'makes a dead job ready again, with all its deliveries before it; false if it is not dead';
 
 CREATE OR REPLACE FUNCTION llmq.redrive_queue(
     queue text, error_class text DEFAULT NULL, max_jobs int DEFAULT NULL)

@@ -67,6 +67,20 @@ SELECT is(pg_temp.state(:'q') || ' ' || pg_temp.state(:'r'), 'ready blocked', 's
 SELECT llmq.cancel(:'q');
 SELECT is(pg_temp.state(:'r'), 'dead', 'a cancelled parent fails its children');
 
+-- A chain longer than any stack is deep.
+SELECT pg_temp.new_job('chain-0') AS p \gset
+SELECT count(pg_temp.new_job('chain-' || i, ARRAY[llmq.job_id(current_user, 'submit', 'chain-' || i - 1)])) AS n FROM generate_series(1, 1200) AS i \gset
+SELECT pg_temp.settle(:'p', 'dead');
+SELECT is((SELECT count(*) FROM llmq.dead_job AS d JOIN llmq.job AS j USING (job_id) WHERE j.idempotency_key LIKE 'chain-%'),
+    1001::bigint, 'a chain of 1,200 dies, 1,000 of it at once');
+SELECT llmq.resolve_fresh(2000);
+SELECT is((SELECT count(*) FROM llmq.dead_job AS d JOIN llmq.job AS j USING (job_id) WHERE j.idempotency_key LIKE 'chain-%'),
+    1201::bigint, 'and the rest at the next look');
+SELECT llmq.redrive(:'p');
+SELECT is((SELECT string_agg(state || ' ' || n, ', ' ORDER BY state) FROM (
+    SELECT s.state, count(*) AS n FROM llmq.job_status AS s JOIN llmq.job AS j USING (job_id)
+    WHERE j.idempotency_key LIKE 'chain-%' GROUP BY 1) AS t), 'blocked 1200, ready 1', 'it is revived as a whole');
+
 -- -- prune -----------------------------------------------------------------------------------------------------
 
 SELECT pg_temp.new_job('s') AS s \gset
