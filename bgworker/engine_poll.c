@@ -177,7 +177,9 @@ take_facts(LlmqEngine *engine, const json_t *control)
 
 	engine->workers = (int) json_integer_value(json_object_get(control, "workers"));
 	engine->rank = (int) json_integer_value(json_object_get(control, "rank"));
-	if (state == NULL)
+	/* Jobs of another database may be loaded into this one while it is running. */
+	if (state == NULL ||
+		(engine->state == LLMQ_ENGINE_RUNNING && strcmp(state, "quarantined") == 0))
 		llmq_engine_start_again(engine);
 	else if (engine->state == LLMQ_ENGINE_QUARANTINED && strcmp(state, "running") == 0)
 		engine->state = LLMQ_ENGINE_RUNNING;

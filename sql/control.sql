@@ -52,6 +52,7 @@ AS $$
 BEGIN
     DELETE FROM llmq.home;
     PERFORM llmq.note_home();
+    PERFORM llmq.takeover(NULL, true);
     UPDATE llmq.worker_session SET state = 'running' WHERE state = 'quarantined';
     PERFORM llmq.wake_worker();
 END

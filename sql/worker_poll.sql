@@ -114,7 +114,9 @@ BEGIN
     RETURN jsonb_build_object(
         'due_in', (SELECT greatest(llmq.microseconds(min(due_at) - clock_timestamp()),
             CASE WHEN min(due_at) IS NOT NULL THEN 0 END) FROM llmq.deferred),
-        'state', (SELECT state FROM llmq.worker_session WHERE id = own),
+        'state', (
+            SELECT CASE WHEN llmq.is_home() THEN state ELSE 'quarantined' END
+            FROM llmq.worker_session WHERE id = own),
         'workers', (SELECT count(*) FROM llmq.working_sessions()),
         'rank', (SELECT count(*) FROM llmq.working_sessions() AS w WHERE w.id < own),
         'config_hash', hash,

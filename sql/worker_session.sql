@@ -7,7 +7,8 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '15 s' $$;
 COMMENT ON FUNCTION llmq.lease_ttl() IS
     'how old the heartbeat of a worker with leases may be before its jobs are given to others';
 
--- Whether every job was submitted in this very database.
+-- Whether every job was submitted in this very database.  Jobs without a home are
+-- those of a dump that is being loaded, whose home is still to come.
 CREATE OR REPLACE FUNCTION llmq.is_home() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -15,6 +16,7 @@ AS $$
         SELECT FROM llmq.home
         WHERE system_identifier <> llmq.system_identifier()
             OR database_oid <> (SELECT oid FROM pg_database WHERE datname = current_database()))
+        AND (EXISTS (SELECT FROM llmq.home) OR NOT EXISTS (SELECT FROM llmq.job))
 $$;
 
 -- Sessions that are gone, or stuck with leases in hand.
@@ -42,7 +44,9 @@ $$;
 -- Takes every lease of lost sessions, and every lease of no session, and puts
 -- the jobs back.  Each leaves an attempt 0: what the lost worker called, and
 -- whether that was billed, nobody knows.  Returns the number of leases taken.
-CREATE OR REPLACE FUNCTION llmq.takeover(own bigint) RETURNS bigint
+-- `restored` says that leases may come from another database, where other workers
+-- had the ids of those that are here: what is older than its worker is not its own.
+CREATE OR REPLACE FUNCTION llmq.takeover(own bigint, restored boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -54,7 +58,9 @@ BEGIN
         SELECT j.job_id, l.worker_id
         FROM llmq.lease AS l JOIN llmq.job AS j USING (job_id)
         WHERE l.worker_id = ANY (lost)
-            OR NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = l.worker_id)
+            OR NOT EXISTS (
+                SELECT FROM llmq.worker_session AS w
+                WHERE w.id = l.worker_id AND (w.backend_start <= l.claimed_at OR NOT restored))
         ORDER BY j.job_id
         FOR UPDATE OF j SKIP LOCKED
     LOOP
@@ -127,6 +133,8 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_
 AS $$
 DECLARE
     expected constant int := 1;
+    began constant timestamptz := coalesce(worker_hello.backend_start,
+        (SELECT a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS a));
 BEGIN
     state := CASE
         WHEN protocol <> expected THEN 'outdated'
@@ -139,12 +147,17 @@ BEGIN
         WHEN 'quarantined' THEN
             'jobs here were submitted in another database or server: run SELECT llmq.resume_after_restore() if this one shall run them'
         END;
-    INSERT INTO llmq.worker_session AS w (name, kind, pid, backend_start, heartbeat, state)
-    VALUES (worker_hello.name, worker_hello.kind, worker_hello.pid,
-        coalesce(worker_hello.backend_start,
-            (SELECT a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS a)),
-        clock_timestamp(), worker_hello.state)
+    -- One that says hello again keeps its id, and with it the leases that it holds.
+    UPDATE llmq.worker_session AS w SET heartbeat = clock_timestamp(), state = worker_hello.state
+    WHERE w.kind = worker_hello.kind AND w.name = worker_hello.name AND w.pid = worker_hello.pid
+        AND w.backend_start = began
     RETURNING w.id INTO worker_id;
+    IF NOT FOUND THEN
+        INSERT INTO llmq.worker_session AS w (name, kind, pid, backend_start, heartbeat, state)
+        VALUES (worker_hello.name, worker_hello.kind, worker_hello.pid, began, clock_timestamp(),
+            worker_hello.state)
+        RETURNING w.id INTO worker_id;
+    END IF;
     IF state = 'running' THEN
         PERFORM llmq.takeover(worker_id);
     END IF;
