@@ -38,8 +38,9 @@ llmq_engine_create(const LlmqEngineOptions *options, LlmqStore *store, char *err
 	engine->transfers = llmq_transfer_pool_create(slots, options->user_agent, error, error_size);
 	engine->ready = llmq_ready_create();
 	engine->claiming = calloc((size_t) slots + 1, sizeof(*engine->claiming));
+	engine->suspects = calloc((size_t) slots + 1, sizeof(*engine->suspects));
 	if (engine->transfers == NULL || engine->ready == NULL || engine->claiming == NULL ||
-		!llmq_job_table_init(&engine->jobs, slots * JOBS_PER_SLOT) ||
+		engine->suspects == NULL || !llmq_job_table_init(&engine->jobs, slots * JOBS_PER_SLOT) ||
 		!llmq_heap_reserve(&engine->waiting, slots * JOBS_PER_SLOT + 1) ||
 		!copy_options(engine, options))
 	{
@@ -67,6 +68,7 @@ llmq_engine_destroy(LlmqEngine *engine)
 	llmq_ready_destroy(engine->ready);
 	llmq_config_destroy(engine->config);
 	free(engine->claiming);
+	free(engine->suspects);
 	free((char *) engine->options.name);
 	free((char *) engine->options.kind);
 	free((char *) engine->options.pid);

@@ -39,6 +39,14 @@ has_plenty(const LlmqEngine *engine)
 	return llmq_ready_count(engine->ready) > 2 * (size_t) engine->options.max_in_flight + 1000;
 }
 
+/* When the sweep that is wanted may begin. */
+static int64_t
+sweep_due(const LlmqEngine *engine)
+{
+	return engine->sweep_due_us > engine->position.sweep_next_us ? engine->sweep_due_us
+																 : engine->position.sweep_next_us;
+}
+
 /* When the next poll is due. */
 int64_t
 llmq_engine_poll_due(const LlmqEngine *engine)
@@ -47,8 +55,8 @@ llmq_engine_poll_due(const LlmqEngine *engine)
 		return 0;
 	if (llmq_engine_depth_due(engine) < engine->full_poll_at_us)
 		return llmq_engine_depth_due(engine);
-	return engine->sweep_due_us < engine->full_poll_at_us ? engine->sweep_due_us
-														  : engine->full_poll_at_us;
+	return sweep_due(engine) < engine->full_poll_at_us ? sweep_due(engine)
+													   : engine->full_poll_at_us;
 }
 
 /* Whether a poll may not wait for claims: recalls and changed configuration come with it. */
@@ -94,6 +102,7 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	LlmqBuffer report;
 	bool reports;
 
+	llmq_engine_release_held(engine, engine->now.mono_us);
 	engine->polling_sweep = sweeps(engine, full);
 	snprintf(after, sizeof(after), "%" PRId64,
 			 engine->polling_sweep ? engine->position.sweep_at : engine->position.tip);
@@ -193,9 +202,9 @@ take_facts(LlmqEngine *engine, const json_t *control)
 
 /* ---- Position ---------------------------------------------------------------------- */
 
-/* The sweep under way has seen everything from base on. */
+/* The sweep under way is over, be it complete or not. */
 static void
-finish_sweep(LlmqEngine *engine)
+end_sweep(LlmqEngine *engine)
 {
 	LlmqPosition *position = &engine->position;
 	int64_t pause = (engine->now.mono_us - position->sweep_began_us) * SWEEP_PAUSE_FACTOR;
@@ -203,6 +212,15 @@ finish_sweep(LlmqEngine *engine)
 	position->sweeping = false;
 	position->sweep_next_us =
 		engine->now.mono_us + (pause > SWEEP_PAUSE_US ? pause : SWEEP_PAUSE_US);
+}
+
+/* The sweep under way has seen everything from base on. */
+static void
+finish_sweep(LlmqEngine *engine)
+{
+	LlmqPosition *position = &engine->position;
+
+	end_sweep(engine);
 	if (position->candidate_xid != 0 && position->sweep_xid >= position->candidate_xid)
 	{
 		position->base = position->candidate;
@@ -237,10 +255,27 @@ llmq_engine_look_again(LlmqEngine *engine, int64_t seq)
 
 	if (position->base >= seq)
 		position->base = seq - 1;
-	position->sweeping = false;
+	if (position->sweeping)
+		end_sweep(engine);
 	position->candidate_xid = 0;
 	if (engine->sweep_due_us == LLMQ_NEVER)
 		engine->sweep_due_us = engine->now.mono_us + SWEEP_PAUSE_US;
+}
+
+/* Has jobs found again that were left alone for long enough, or at least the first of them. */
+void
+llmq_engine_release_held(LlmqEngine *engine, int64_t now_us)
+{
+	int count = 0;
+
+	while (count < engine->held_count && engine->held[count].until_us <= now_us &&
+		   (count == 0 || now_us != LLMQ_NEVER))
+	{
+		llmq_ready_release(engine->ready, engine->held[count].seq);
+		llmq_engine_look_again(engine, engine->held[count++].seq);
+	}
+	engine->held_count -= count;
+	memmove(engine->held, engine->held + count, sizeof(LlmqHeld) * (size_t) engine->held_count);
 }
 
 /* ---- Complete ---------------------------------------------------------------------- */
@@ -251,6 +286,12 @@ take_control(LlmqEngine *engine, const char *source, bool complete)
 {
 	json_t *control = json_loads(source, 0, NULL);
 
+	if (control == NULL)
+	{
+		llmq_engine_log(engine, LLMQ_LOG_WARNING, "what the database says cannot be read");
+		engine->full_poll_at_us = engine->now.mono_us + engine->options.poll_interval_us;
+		complete = false;
+	}
 	engine->more = complete && json_is_true(json_object_get(control, "more"));
 	if (json_is_true(json_object_get(control, "unresolved")) &&
 		engine->full_poll_at_us > engine->now.mono_us + FULL_POLL_US)

@@ -48,6 +48,15 @@ typedef struct LlmqPosition
 	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
 } LlmqPosition;
 
+/* A ready job that cannot be claimed for a reason of its own, left alone until then. */
+typedef struct LlmqHeld
+{
+	int64_t seq;
+	int64_t until_us;
+} LlmqHeld;
+
+#define LLMQ_HELD_MAX 64
+
 /* Long enough for any number in decimal. */
 #define LLMQ_NUMBER_LENGTH 24
 #define LLMQ_NEVER		   INT64_MAX
@@ -90,6 +99,10 @@ struct LlmqEngine
 	LlmqJobList settling; /* the batch under way */
 	int64_t *claiming;	  /* the seqs under way */
 	int claiming_count;
+	int64_t *suspects; /* one of them has spoiled a claim: to be claimed one by one */
+	int suspect_count;
+	LlmqHeld held[LLMQ_HELD_MAX]; /* the oldest first */
+	int held_count;
 	int64_t prune_at_us; /* retention is due */
 	bool reports;		 /* the report being written says something */
 	bool polling_sweep;	 /* the poll under way is part of a sweep */
@@ -111,6 +124,7 @@ extern bool llmq_engine_poll_is_overdue(const LlmqEngine *engine);
 extern void llmq_engine_begin_poll(LlmqEngine *engine);
 extern void llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows);
 extern void llmq_engine_look_again(LlmqEngine *engine, int64_t seq);
+extern void llmq_engine_release_held(LlmqEngine *engine, int64_t now_us);
 
 /* engine_report.c */
 extern bool llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report);

@@ -3,8 +3,9 @@
  *		Which store operation is next, and what came of it.
  *
  * One operation is under way at a time.  The order of urgency: hello before
- * anything; then answers, which were paid for; then the heartbeat; then claims
- * for free slots; then the look for more.
+ * anything; then the heartbeat, which is rare, and whose absence costs all calls;
+ * then answers, which were paid for; then claims for free slots; then the look for
+ * more.
  */
 #include "engine_private.h"
 
@@ -23,7 +24,11 @@
 #define CLAIM_MAX_JOBS 100
 
 /* A worker with leases says so this often; llmq.lease_ttl() is three times that. */
-#define HEARTBEAT_US 5000000
+#define HEARTBEAT_US	   5000000
+#define HEARTBEAT_AGAIN_US 1000000 /* after one that failed */
+
+/* How long a job that cannot be claimed is left alone. */
+#define HOLD_US 60000000
 
 #define BACKOFF_FIRST_US 100000
 #define BACKOFF_MAX_US	 5000000
@@ -53,7 +58,8 @@ static bool
 has_claims(LlmqEngine *engine)
 {
 	return engine->state == LLMQ_ENGINE_RUNNING && llmq_engine_room(engine) > 0 &&
-		   llmq_ready_any(engine->ready, llmq_engine_allowance, engine);
+		   (engine->suspect_count > 0 ||
+			llmq_ready_any(engine->ready, llmq_engine_allowance, engine));
 }
 
 /* The first ended job whose settling may be tried now; *when is lowered to the next one's time. */
@@ -127,9 +133,15 @@ begin_claim(LlmqEngine *engine)
 	LlmqBuffer seqs;
 	int room = llmq_engine_room(engine);
 
-	engine->claiming_count = llmq_ready_take(engine->ready, engine->claiming,
-											 room < CLAIM_MAX_JOBS ? room : CLAIM_MAX_JOBS,
-											 llmq_engine_allowance, engine);
+	if (engine->suspect_count > 0)
+	{
+		engine->claiming[0] = engine->suspects[--engine->suspect_count];
+		engine->claiming_count = 1;
+	}
+	else
+		engine->claiming_count = llmq_ready_take(engine->ready, engine->claiming,
+												 room < CLAIM_MAX_JOBS ? room : CLAIM_MAX_JOBS,
+												 llmq_engine_allowance, engine);
 	llmq_buffer_init(&seqs, CLAIM_MAX_JOBS * LLMQ_NUMBER_LENGTH);
 	for (int i = 0; i < engine->claiming_count; i++)
 		llmq_buffer_printf(&seqs, "%c%" PRId64, i == 0 ? '{' : ',', engine->claiming[i]);
@@ -194,12 +206,12 @@ begin_next(LlmqEngine *engine)
 		return false;
 	if (engine->state == LLMQ_ENGINE_STARTING)
 		begin_hello(engine);
+	else if (wants_heartbeat(engine) && now >= engine->last_heartbeat_us + HEARTBEAT_US)
+		begin_heartbeat(engine);
 	else if (settleable(engine, &when) != NULL)
 		begin_settle(engine);
 	else if (engine->state == LLMQ_ENGINE_STOPPING)
 		llmq_engine_begin(engine, LLMQ_OP_GOODBYE, (const char *[]){engine->worker_id});
-	else if (wants_heartbeat(engine) && now >= engine->last_heartbeat_us + HEARTBEAT_US)
-		begin_heartbeat(engine);
 	else if (has_claims(engine) && !llmq_engine_poll_is_overdue(engine))
 		begin_claim(engine);
 	else
@@ -247,6 +259,7 @@ forget_ready(LlmqEngine *engine)
 	memset(&engine->position, 0, sizeof(engine->position));
 	engine->sweep_due_us = LLMQ_NEVER;
 	engine->more = false;
+	engine->suspect_count = engine->held_count = 0;
 }
 
 static void
@@ -378,6 +391,45 @@ fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 	}
 }
 
+/* Leaves a job alone for a while; the rest goes on without it. */
+static void
+hold(LlmqEngine *engine, int64_t seq, const char *error)
+{
+	llmq_engine_log(engine, LLMQ_LOG_WARNING,
+					"the job at %" PRId64 " of llmq.ready cannot be claimed and is left for a "
+					"minute: %s",
+					seq, error);
+	if (engine->held_count == LLMQ_HELD_MAX)
+		llmq_engine_release_held(engine, LLMQ_NEVER);
+	if (llmq_ready_hold(engine->ready, seq))
+		engine->held[engine->held_count++] = (LlmqHeld){seq, engine->now.mono_us + HOLD_US};
+}
+
+/*
+ * The transaction was rolled back and the jobs are where they were.  If it was
+ * not a trouble that passes, one of them is the cause: it is found by claiming
+ * them one by one.
+ */
+static void
+fail_claim(LlmqEngine *engine, const LlmqRows *rows)
+{
+	if (llmq_store_error_passes(rows->sqlstate))
+	{
+		for (int i = 0; i < engine->claiming_count; i++)
+			llmq_engine_look_again(engine, engine->claiming[i]);
+		return;
+	}
+	engine->store_at_us = 0;
+	if (engine->claiming_count == 1)
+	{
+		hold(engine, engine->claiming[0], rows->error);
+		return;
+	}
+	memcpy(engine->suspects, engine->claiming,
+		   sizeof(*engine->suspects) * (size_t) engine->claiming_count);
+	engine->suspect_count = engine->claiming_count;
+}
+
 static void
 fail_operation(LlmqEngine *engine, const LlmqRows *rows)
 {
@@ -401,14 +453,15 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows)
 			engine->woken = true;
 			break;
 		case LLMQ_OP_CLAIM:
-			for (int i = 0; i < engine->claiming_count; i++)
-				llmq_engine_look_again(engine, engine->claiming[i]);
+			fail_claim(engine, rows);
 			break;
 		case LLMQ_OP_SETTLE:
 			engine->store_at_us = 0; /* each job has its own wait */
 			fail_settle(engine, rows);
 			break;
 		case LLMQ_OP_HEARTBEAT:
+			engine->heartbeat_shows_work = true;
+			engine->last_heartbeat_us += HEARTBEAT_AGAIN_US - HEARTBEAT_US;
 			break;
 		case LLMQ_OP_GOODBYE:
 			engine->state = LLMQ_ENGINE_STOPPED; /* a successor takes the leases */

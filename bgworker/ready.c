@@ -138,6 +138,18 @@ llmq_ready_add(LlmqReady *ready, int64_t seq, const char *queue, const char *ten
 	return true;
 }
 
+bool
+llmq_ready_hold(LlmqReady *ready, int64_t seq)
+{
+	return set_has(&ready->ids, seq) || set_add(&ready->ids, seq);
+}
+
+void
+llmq_ready_release(LlmqReady *ready, int64_t seq)
+{
+	set_remove(&ready->ids, seq);
+}
+
 size_t
 llmq_ready_count(const LlmqReady *ready)
 {

@@ -33,6 +33,13 @@ extern void llmq_ready_destroy(LlmqReady *ready);
 extern bool
 llmq_ready_add(LlmqReady *ready, int64_t seq, const char *queue, const char *tenant, int priority);
 
+/*
+ * Keeps an id that is not there from being added, until it is released.  False when
+ * memory is out.
+ */
+extern bool llmq_ready_hold(LlmqReady *ready, int64_t seq);
+extern void llmq_ready_release(LlmqReady *ready, int64_t seq);
+
 /* Ids in the cache. */
 extern size_t llmq_ready_count(const LlmqReady *ready);
 
