@@ -32,6 +32,9 @@
 #define SWEEP_PAUSE_US	   100000
 #define SWEEP_PAUSE_FACTOR 10
 
+/* A poll that takes longer has waited for a lock, which is no reason to look less often. */
+#define SWEEP_POLL_MAX_US 100000
+
 /* Ready ids in memory are enough for a while: looking for more can wait. */
 static bool
 has_plenty(const LlmqEngine *engine)
@@ -88,7 +91,7 @@ sweeps(LlmqEngine *engine, bool full)
 	position->sweeping = true;
 	position->sweep_at = position->base;
 	position->sweep_xid = 0;
-	position->sweep_began_us = now;
+	position->sweep_cost_us = 0;
 	engine->sweep_due_us = LLMQ_NEVER;
 	return true;
 }
@@ -107,6 +110,7 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	snprintf(after, sizeof(after), "%" PRId64,
 			 engine->polling_sweep ? engine->position.sweep_at : engine->position.tip);
 	snprintf(rows, sizeof(rows), "%d", POLL_MAX_ROWS);
+	engine->poll_began_us = engine->now.mono_us;
 	if (full)
 		engine->last_full_poll_us = engine->now.mono_us;
 	else if (engine->woken && engine->full_poll_at_us > engine->last_full_poll_us + FULL_POLL_US)
@@ -207,7 +211,7 @@ static void
 end_sweep(LlmqEngine *engine)
 {
 	LlmqPosition *position = &engine->position;
-	int64_t pause = (engine->now.mono_us - position->sweep_began_us) * SWEEP_PAUSE_FACTOR;
+	int64_t pause = position->sweep_cost_us * SWEEP_PAUSE_FACTOR;
 
 	position->sweeping = false;
 	position->sweep_next_us =
@@ -235,6 +239,9 @@ move_position(LlmqEngine *engine, int64_t next_xid, int64_t oldest_xid)
 
 	if (engine->polling_sweep)
 	{
+		int64_t took = engine->now.mono_us - engine->poll_began_us;
+
+		position->sweep_cost_us += took < SWEEP_POLL_MAX_US ? took : SWEEP_POLL_MAX_US;
 		if (position->sweep_xid == 0)
 			position->sweep_xid = oldest_xid;
 		if (!engine->more)

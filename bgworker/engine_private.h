@@ -44,7 +44,7 @@ typedef struct LlmqPosition
 	bool sweeping;		   /* a sweep has begun and has not reached the end */
 	int64_t sweep_at;	   /* it has come to here */
 	int64_t sweep_xid;	   /* the oldest transaction that ran when it began */
-	int64_t sweep_began_us;
+	int64_t sweep_cost_us; /* time spent in its polls; those that failed do not count */
 	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
 } LlmqPosition;
 
@@ -106,6 +106,7 @@ struct LlmqEngine
 	int64_t prune_at_us; /* retention is due */
 	bool reports;		 /* the report being written says something */
 	bool polling_sweep;	 /* the poll under way is part of a sweep */
+	int64_t poll_began_us;
 };
 
 /* engine_call.c */
