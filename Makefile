@@ -201,6 +201,9 @@ test:
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
+bench-worker:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/bench/run worker
+
 # -- The house ---------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
@@ -215,4 +218,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: debug-module unit pgtap setup test demo format format-check check-layers
+.PHONY: debug-module unit pgtap setup test demo bench-worker format format-check check-layers
