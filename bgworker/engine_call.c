@@ -34,6 +34,17 @@ static void finish_call(LlmqEngine *engine, LlmqJob *job, const LlmqTransferResu
 static void end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step);
 static void wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us);
 
+/* Notes whether an endpoint's secret was there; jobs are not claimed for one that lacks it. */
+static void
+note_secret(LlmqEngine *engine, LlmqEndpoint *endpoint, bool found, const char *reason)
+{
+	if (!found && (endpoint->secret_found || endpoint->secret_checked_us == 0))
+		llmq_engine_log(engine, LLMQ_LOG_WARNING, "jobs for endpoint \"%s\" wait: %s",
+						endpoint->name, reason);
+	endpoint->secret_checked_us = engine->now.mono_us;
+	endpoint->secret_found = found;
+}
+
 /* Whether the secret that an endpoint needs is there; looked up at most once a second. */
 bool
 llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint)
@@ -51,11 +62,7 @@ llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint)
 	found = arena != NULL && llmq_secret_read(arena, engine->options.secrets_directory,
 											  endpoint->credential, error, sizeof(error)) != NULL;
 	llmq_arena_destroy(arena);
-	if (!found && (endpoint->secret_found || endpoint->secret_checked_us == 0))
-		llmq_engine_log(engine, LLMQ_LOG_WARNING, "jobs for endpoint \"%s\" wait: %s",
-						endpoint->name, arena == NULL ? "out of memory" : error);
-	endpoint->secret_checked_us = engine->now.mono_us;
-	endpoint->secret_found = found;
+	note_secret(engine, endpoint, found, arena == NULL ? "out of memory" : error);
 	return found;
 }
 
@@ -250,8 +257,9 @@ die(LlmqJob *job, LlmqErrorClass error_class, const char *error)
 	return false;
 }
 
+/* Fills in call->request and what the reply has to know of it. */
 static bool
-write_request(LlmqEngine *engine, LlmqJob *job, const LlmqEndpoint *endpoint)
+write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqReplyOptions *options)
 {
 	LlmqPrompt prompt = job->prompt;
 	LlmqTarget target = {.api = endpoint->api,
@@ -270,6 +278,7 @@ write_request(LlmqEngine *engine, LlmqJob *job, const LlmqEndpoint *endpoint)
 											 endpoint->credential, reason, sizeof(reason));
 		if (target.credential == NULL)
 		{
+			note_secret(engine, endpoint, false, reason);
 			job->step = (LlmqStep){.kind = LLMQ_STEP_REDELIVER};
 			job->error = llmq_arena_strdup(job->arena, reason);
 			return false;
@@ -279,6 +288,10 @@ write_request(LlmqEngine *engine, LlmqJob *job, const LlmqEndpoint *endpoint)
 		target.idempotency_key = idempotency_key(job, endpoint->name);
 	if (!llmq_provider_request(job->call.arena, &target, &prompt, &job->call.request, &error))
 		return die(job, LLMQ_ERROR_BAD_REQUEST, error);
+	options->secret = target.credential;
+	options->embedding_inputs = job->call.request.embedding_inputs;
+	options->embedding_array = job->call.request.embedding_array;
+	options->embedding_dimensions = job->call.request.embedding_dimensions;
 	return true;
 }
 
@@ -303,11 +316,8 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 		llmq_arena_create(CALL_BASE_BYTES + CALL_BYTES_PER_BYTE * endpoint->max_response_bytes);
 	if (call->arena == NULL)
 		return die(job, LLMQ_ERROR_INTERNAL, "out of memory");
-	if (!write_request(engine, job, endpoint))
+	if (!write_request(engine, job, endpoint, &options))
 		return false;
-	options.embedding_inputs = call->request.embedding_inputs;
-	options.embedding_array = call->request.embedding_array;
-	options.embedding_dimensions = call->request.embedding_dimensions;
 	call->endpoint = llmq_arena_strdup(call->arena, endpoint->name);
 	call->started_us = engine->now.mono_us;
 	call->started_wall_us = engine->now.wall_us;

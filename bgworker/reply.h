@@ -60,6 +60,7 @@ typedef struct LlmqReplyOptions
 	int embedding_dimensions; /* openai_embeddings: asked for, 0 if not */
 	bool accept_truncated;	  /* a truncated answer is a success */
 	bool require_json;		  /* a text that is not JSON is an invalid_response */
+	const char *secret; /* what was sent, or NULL: hidden wherever it is sent back in an error */
 } LlmqReplyOptions;
 
 /*

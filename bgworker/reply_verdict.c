@@ -313,6 +313,7 @@ request_id_of(LlmqReply *reply)
 	const char *id = NULL;
 	char *clean = NULL;
 	LlmqBuffer out;
+	LlmqBuffer hidden;
 
 	for (int i = LLMQ_HEADER_REQUEST_ID_LAST; i >= LLMQ_HEADER_REQUEST_ID; i--)
 	{
@@ -322,10 +323,13 @@ request_id_of(LlmqReply *reply)
 	if (id == NULL)
 		return NULL;
 	llmq_buffer_init(&out, reply->frames.max);
+	llmq_buffer_init(&hidden, reply->frames.max * 3);
 	llmq_text_clean(&out, id, strlen(id));
-	clean = llmq_arena_strndup(arena, llmq_buffer_string(&out),
-							   llmq_text_cut(out.data, out.len, LLMQ_ERROR_MESSAGE_MAX));
+	llmq_text_hide(&hidden, llmq_buffer_string(&out), out.len, reply->options.secret);
+	clean = llmq_arena_strndup(arena, llmq_buffer_string(&hidden),
+							   llmq_text_cut(hidden.data, hidden.len, LLMQ_ERROR_MESSAGE_MAX));
 	llmq_buffer_free(&out);
+	llmq_buffer_free(&hidden);
 	return clean;
 }
 
@@ -425,22 +429,26 @@ message_of(LlmqReply *reply, const LlmqVerdict *verdict, const char *detail)
 	LlmqAnswer *answer = &reply->answer;
 	LlmqBuffer raw;
 	LlmqBuffer clean;
+	LlmqBuffer hidden;
 	LlmqBuffer masked;
 	char *message;
 
 	llmq_buffer_init(&raw, reply->frames.max);
 	llmq_buffer_init(&clean, reply->frames.max * 3);
-	llmq_buffer_init(&masked, reply->frames.max * 6);
+	llmq_buffer_init(&hidden, reply->frames.max * 6);
+	llmq_buffer_init(&masked, reply->frames.max * 12);
 	add_message(reply, verdict, detail, &raw);
 	llmq_text_clean(&clean, llmq_buffer_string(&raw), raw.len);
-	llmq_text_mask(&masked, llmq_buffer_string(&clean), clean.len);
-	if (raw.failed || clean.failed || masked.failed)
+	llmq_text_hide(&hidden, llmq_buffer_string(&clean), clean.len, reply->options.secret);
+	llmq_text_mask(&masked, llmq_buffer_string(&hidden), hidden.len);
+	if (raw.failed || clean.failed || hidden.failed || masked.failed)
 		answer->no_memory = true;
 	message = llmq_arena_strndup(
 		answer->arena, llmq_buffer_string(&masked),
 		llmq_text_cut(llmq_buffer_string(&masked), masked.len, LLMQ_ERROR_MESSAGE_MAX));
 	llmq_buffer_free(&raw);
 	llmq_buffer_free(&clean);
+	llmq_buffer_free(&hidden);
 	llmq_buffer_free(&masked);
 	return message;
 }

@@ -15,6 +15,9 @@
 /* Shorter words behind a beginning ("sk-2") are names, not keys. */
 #define SECRET_MIN 6
 
+/* What is shorter would be found in texts that have nothing to do with it. */
+#define SECRET_MIN_LENGTH 4
+
 /* What can stand in a key or a masked key, besides letters and digits. */
 #define SECRET_MARKS "-_.*+/=~%"
 
@@ -120,6 +123,30 @@ llmq_text_mask(LlmqBuffer *out, const char *text, size_t len)
 		llmq_buffer_append(out, text + start, at + shown - start);
 		llmq_buffer_append_string(out, "***");
 		at += shown + secret;
+		start = at;
+	}
+	return llmq_buffer_append(out, text + start, len - start);
+}
+
+bool
+llmq_text_hide(LlmqBuffer *out, const char *text, size_t len, const char *secret)
+{
+	size_t secret_len = secret == NULL ? 0 : strlen(secret);
+	size_t start = 0;
+	size_t at = 0;
+
+	while (secret_len >= SECRET_MIN_LENGTH && at + SECRET_MIN_LENGTH <= len)
+	{
+		size_t here = len - at < secret_len ? len - at : secret_len;
+
+		if (memcmp(text + at, secret, here) != 0)
+		{
+			at++;
+			continue;
+		}
+		llmq_buffer_append(out, text + start, at - start);
+		llmq_buffer_append_string(out, "***");
+		at += here;
 		start = at;
 	}
 	return llmq_buffer_append(out, text + start, len - start);

@@ -37,6 +37,12 @@ extern size_t llmq_text_cut(const char *text, size_t len, size_t max);
  */
 extern bool llmq_text_mask(LlmqBuffer *out, const char *text, size_t len);
 
+/*
+ * Appends text with each secret in it replaced by "***", and the beginning of
+ * one where the text was cut in it.  A secret of less than 4 bytes hides nothing.
+ */
+extern bool llmq_text_hide(LlmqBuffer *out, const char *text, size_t len, const char *secret);
+
 /* Tells whether text contains words, compared without case (ASCII). */
 extern bool llmq_text_contains(const char *text, const char *words);
 

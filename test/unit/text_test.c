@@ -30,6 +30,31 @@ mask_is(const char *text, const char *expected)
 }
 
 static void
+hide_is(const char *text, const char *secret, const char *expected, const char *name)
+{
+	LlmqBuffer out;
+
+	llmq_buffer_init(&out, 1000);
+	llmq_text_hide(&out, text, strlen(text), secret);
+	is_string(llmq_buffer_string(&out), expected, name);
+	llmq_buffer_free(&out);
+}
+
+static void
+test_hide(void)
+{
+	hide_is("you sent open sesame, sesame", "sesame", "you sent open ***, ***",
+			"a secret is hidden wherever it stands");
+	hide_is("sesamesesame", "sesame", "******", "twice in a row");
+	hide_is("you sent sesa", "sesame", "you sent ***", "the beginning of one that was cut");
+	hide_is("you sent ses", "sesame", "you sent ses", "three letters of one give nothing away");
+	hide_is("sesamo", "sesame", "sesamo", "what is not the secret stays");
+	hide_is("abcabc", "abc", "abcabc", "what is too short for a secret hides nothing");
+	hide_is("", "sesame", "", "nothing stays nothing");
+	hide_is("sesame", NULL, "sesame", "without a secret all stays");
+}
+
+static void
 test_clean(void)
 {
 	clean_is(BYTES(""), "", "nothing stays nothing");
@@ -98,6 +123,7 @@ int
 main(void)
 {
 	test_clean();
+	test_hide();
 	test_bounds();
 	test_mask();
 	return tap_done();
