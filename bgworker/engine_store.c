@@ -334,14 +334,33 @@ note_redelivery(LlmqEngine *engine, const LlmqJob *job)
 		engine->full_poll_at_us = due;
 }
 
+/* Somebody has locked a job: its answer stays in hand, the others of the batch are settled. */
+static void
+settle_later(LlmqEngine *engine, const char *job_id)
+{
+	LlmqJob *job = engine->settling.head;
+
+	while (job != NULL && strcmp(job->job_id, job_id) != 0)
+		job = job->next;
+	if (job == NULL)
+		return;
+	llmq_job_list_remove(&engine->settling, job);
+	llmq_job_list_add(&engine->ended, job);
+	job->settle_at_us = engine->now.mono_us + backoff(engine, job->settle_waits++);
+}
+
 static void
 complete_settle(LlmqEngine *engine, const LlmqRows *rows)
 {
 	for (int i = 0; i < rows->row_count; i++)
 	{
-		if (strcmp(llmq_rows_cell(rows, i, 1), "settled") != 0)
+		const char *verdict = llmq_rows_cell(rows, i, 1);
+
+		if (strcmp(verdict, "busy") == 0)
+			settle_later(engine, llmq_rows_cell(rows, i, 0));
+		else if (strcmp(verdict, "settled") != 0)
 			llmq_engine_log(engine, LLMQ_LOG_INFO, "job %s: this delivery came %s",
-							llmq_rows_cell(rows, i, 0), llmq_rows_cell(rows, i, 1));
+							llmq_rows_cell(rows, i, 0), verdict);
 	}
 	while (engine->settling.head != NULL)
 	{

@@ -79,6 +79,7 @@ typedef struct LlmqJob
 
 	/* Settling that failed. */
 	int settle_failures;
+	int settle_waits; /* times that somebody had locked it */
 	int64_t settle_at_us;
 	bool solo;		   /* settles alone, so that it spoils no batch */
 	bool raw_response; /* store the response as a string */

@@ -24,8 +24,9 @@ END
 $$;
 
 -- Takes a job that is not final out of its place; the caller holds the job row.
--- A claim moves a job from ready to lease in one step without that lock, so ready
--- and deferred are looked at before lease, a statement each.
+-- A claim moves a job from ready to lease without that lock, so ready and deferred are
+-- looked at before lease, a statement each; a settle moves it back, so that a lease
+-- which was waited for and is gone means another look.
 CREATE OR REPLACE FUNCTION llmq.take_place(taken_job uuid, reason text) RETURNS llmq.placement
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -33,26 +34,28 @@ DECLARE
     place llmq.placement;
     l llmq.lease;
 BEGIN
-    DELETE FROM llmq.deferred WHERE job_id = taken_job
-    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
-    IF FOUND THEN
-        RETURN place;
-    END IF;
-    DELETE FROM llmq.blocked WHERE job_id = taken_job
-    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
-    IF FOUND THEN
-        RETURN place;
-    END IF;
-    DELETE FROM llmq.ready WHERE job_id = taken_job
-    RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
-    IF FOUND THEN
-        RETURN place;
-    END IF;
-    DELETE FROM llmq.lease WHERE job_id = taken_job RETURNING * INTO l;
-    IF FOUND THEN
-        PERFORM llmq.recall_lease(l, reason);
-        RETURN llmq.placement(l);
-    END IF;
+    FOR look IN 1..3 LOOP
+        DELETE FROM llmq.deferred WHERE job_id = taken_job
+        RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+        IF FOUND THEN
+            RETURN place;
+        END IF;
+        DELETE FROM llmq.blocked WHERE job_id = taken_job
+        RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+        IF FOUND THEN
+            RETURN place;
+        END IF;
+        DELETE FROM llmq.ready WHERE job_id = taken_job
+        RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
+        IF FOUND THEN
+            RETURN place;
+        END IF;
+        DELETE FROM llmq.lease WHERE job_id = taken_job RETURNING * INTO l;
+        IF FOUND THEN
+            PERFORM llmq.recall_lease(l, reason);
+            RETURN llmq.placement(l);
+        END IF;
+    END LOOP;
     RETURN NULL;
 END
 $$;

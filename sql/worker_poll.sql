@@ -40,6 +40,10 @@ BEGIN
         END IF;
         promoted := llmq.promote_deferred(max_rows);
         facts := llmq.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
+        -- What is due and did not move is locked, by a cancel that is not committed say.
+        IF promoted = 0 AND facts -> 'due_in' = '0' THEN
+            facts := facts || '{"due_in": 50000}';
+        END IF;
     END IF;
 
     IF EXISTS (SELECT FROM llmq.recall AS c WHERE c.worker_id = own) THEN

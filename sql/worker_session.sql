@@ -181,19 +181,25 @@ $$;
 COMMENT ON FUNCTION llmq.worker_heartbeat IS
     'says that a worker is alive; false if its session is no longer known, so that it must say hello again';
 
--- Ends a session; leases that it still holds are given back uncounted.
+-- Ends a session; leases that it still holds are given back uncounted, but for those
+-- that somebody has locked: they, and the session, are left to a takeover.
 CREATE OR REPLACE FUNCTION llmq.worker_goodbye(own bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     l llmq.lease;
 BEGIN
-    FOR l IN DELETE FROM llmq.lease WHERE worker_id = own RETURNING * LOOP
+    FOR l IN
+        WITH held AS MATERIALIZED (
+            SELECT k.job_id FROM llmq.lease AS k WHERE k.worker_id = own FOR UPDATE SKIP LOCKED)
+        DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
+    LOOP
         PERFORM llmq.recall_lease(l, 'the worker was stopped while it ran this delivery');
         PERFORM llmq.redeliver(llmq.placement(l), false, '0', 'interrupted', 'its worker was stopped');
     END LOOP;
     DELETE FROM llmq.recall WHERE worker_id = own;
-    DELETE FROM llmq.worker_session WHERE id = own;
+    DELETE FROM llmq.worker_session
+    WHERE id = own AND NOT EXISTS (SELECT FROM llmq.lease AS k WHERE k.worker_id = own);
     PERFORM llmq.wake_worker(); -- the others' shares are larger now
 END
 $$;

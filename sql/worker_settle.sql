@@ -29,10 +29,12 @@ DECLARE
 BEGIN
     WITH entry AS MATERIALIZED (
         SELECT * FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int)
+    ), held AS MATERIALIZED (
+        SELECT l.job_id FROM entry AS e JOIN llmq.lease AS l ON l.job_id = e.job_id
+        WHERE l.worker_id = own AND l.deliveries = e.delivery
+        FOR UPDATE OF l SKIP LOCKED
     ), gone AS (
-        DELETE FROM llmq.lease AS l USING entry AS e
-        WHERE l.job_id = e.job_id AND l.worker_id = own AND l.deliveries = e.delivery
-        RETURNING l.*
+        DELETE FROM llmq.lease AS l USING held AS h WHERE l.job_id = h.job_id RETURNING l.*
     )
     SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
         g.deaths)::llmq.placement)
@@ -43,13 +45,21 @@ BEGIN
 
     IF coalesce(cardinality(owned), 0) < jsonb_array_length(entries) THEN
         FOR late IN
-            SELECT (e.value ->> 'job_id')::uuid AS job_id, e.value AS entry
+            SELECT (e.value ->> 'job_id')::uuid AS job_id, e.value AS entry, EXISTS (
+                SELECT FROM llmq.lease AS l
+                WHERE l.job_id = (e.value ->> 'job_id')::uuid AND l.worker_id = own
+                    AND l.deliveries = (e.value ->> 'delivery')::int) AS is_locked
             FROM jsonb_array_elements(entries) AS e
             WHERE NOT EXISTS (
                 SELECT FROM unnest(owned) AS p WHERE p.job_id = (e.value ->> 'job_id')::uuid)
             ORDER BY 1
         LOOP
-            RETURN QUERY SELECT late.job_id, llmq.settle_late(late.job_id, late.entry);
+            -- Busy: another transaction, a cancel say, has locked the job; to be tried again.
+            IF late.is_locked THEN
+                RETURN QUERY SELECT late.job_id, 'busy';
+            ELSE
+                RETURN QUERY SELECT late.job_id, llmq.settle_late(late.job_id, late.entry);
+            END IF;
         END LOOP;
     END IF;
 END
@@ -66,9 +76,9 @@ AS $$
 DECLARE
     place llmq.placement;
 BEGIN
-    PERFORM FROM llmq.job WHERE job_id = late_job FOR NO KEY UPDATE;
+    PERFORM FROM llmq.job WHERE job_id = late_job FOR NO KEY UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
-        RETURN 'gone';
+        RETURN CASE WHEN EXISTS (SELECT FROM llmq.job WHERE job_id = late_job) THEN 'busy' ELSE 'gone' END;
     END IF;
     -- The delivery's own attempts replace the one that was written when its lease was taken.
     IF jsonb_array_length(entry -> 'attempts') > 0 THEN
