@@ -189,6 +189,11 @@ BEGIN
             PERFORM llmq.fail('PT400', 'dedupe_key must be a string', entry::text, 'Leave it out for the default.');
         END IF;
         PERFORM llmq.check_length('dedupe_key', entry ->> 'dedupe_key', 512);
+        IF octet_length(entry ->> 'dedupe_key') > 1600 THEN -- with a tenant it must fit into an index
+            PERFORM llmq.fail('PT400', 'dedupe_key must have at most 1600 bytes',
+                format('It has %s.', octet_length(entry ->> 'dedupe_key')),
+                'Hash longer keys: encode(sha256(convert_to(key, ''UTF8'')), ''hex'').');
+        END IF;
         IF coalesce(entry ->> 'on', 'succeeded') NOT IN ('succeeded', 'dead') THEN
             PERFORM llmq.fail('PT400', '"on" of an outbox entry must be succeeded or dead',
                 format('It is %s.', entry -> 'on'), 'Leave it out for succeeded.');

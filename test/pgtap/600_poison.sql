@@ -52,6 +52,21 @@ SELECT is(pg_temp.take(:'a', :'b'), 'running ready', 'trouble that passes leaves
 DROP TRIGGER refuse ON llmq.ready;
 SELECT is(pg_temp.take(:'a'), 'ready', 'which comes');
 
+-- -- keys that no index could hold --------------------------------------------------------------------
+
+-- Characters of four bytes that do not compress.
+CREATE FUNCTION pg_temp.wide(count int) RETURNS text LANGUAGE sql VOLATILE
+AS $$ SELECT string_agg(chr(65536 + (random() * 60000)::int), '') FROM generate_series(1, count) $$;
+SELECT throws_ok(format($$SELECT * FROM llmq.submit('Hello', 'w1', outbox => jsonb_build_array(
+    jsonb_build_object('topic', 't', 'dedupe_key', %L::text)))$$, pg_temp.wide(401)), 'PT400', NULL, 'a dedupe_key is limited in bytes');
+SELECT job_id AS job FROM llmq.submit('Hello', 'w2', tenant => pg_temp.wide(255), outbox => jsonb_build_array(
+    jsonb_build_object('topic', 't', 'on', 'dead', 'dedupe_key', pg_temp.wide(400)),
+    jsonb_build_object('topic', pg_temp.wide(128), 'on', 'dead'))) \gset
+SELECT llmq.bury(ARRAY[llmq.take_place(:'job', 'test')], 'auth', 'it was to be');
+SELECT llmq.redrive(:'job');
+SELECT llmq.bury(ARRAY[llmq.take_place(:'job', 'test')], 'auth', 'it was to be');
+SELECT is((SELECT count(*) FROM llmq.message WHERE job_id = :'job'), 4::bigint, 'the longest fit, with the longest tenant');
+
 -- -- configuration --------------------------------------------------------------------------------
 
 -- Every span, in a row that is in order but for that.
