@@ -178,6 +178,35 @@ $(UNIT_BUILD)/%_test: $(srcdir)/test/unit/%_test.c $(UNIT_OBJS)
 unit: $(UNIT_PROGRAMS)
 	$(PROVE) --exec '' $(UNIT_PROGRAMS)
 
+# -- Fuzzing: each target for SECONDS, from seeds made of test/cases ----------------------
+
+FUZZ_CC     ?= clang
+SECONDS     ?= 60
+FUZZ_BUILD   = build/fuzz
+FUZZ_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fno-omit-frame-pointer \
+	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -MMD -MP
+FUZZ_REPLIES = $(addprefix reply_, openai_chat openai_responses anthropic_messages gemini ollama_chat openai_embeddings)
+FUZZ_TARGETS ?= sse text json wish request $(FUZZ_REPLIES)
+FUZZ_OBJS    = $(patsubst bgworker/%.o, $(FUZZ_BUILD)/engine/%.o, $(filter-out bgworker/engine% bgworker/transfer%, $(ENGINE_OBJS)))
+FUZZ_LINK    = $(FUZZ_CC) $(FUZZ_CFLAGS) $(PG_CPPFLAGS) -fsanitize=fuzzer $< $(FUZZ_OBJS) -ljansson -lm -o $@
+-include $(wildcard $(FUZZ_BUILD)/*.d $(FUZZ_BUILD)/engine/*.d)
+
+$(FUZZ_BUILD)/engine/%.o: $(srcdir)/bgworker/%.c
+	@$(MKDIR_P) $(@D)
+	$(FUZZ_CC) $(FUZZ_CFLAGS) $(PG_CPPFLAGS) -c $< -o $@
+
+$(addprefix $(FUZZ_BUILD)/, $(FUZZ_REPLIES)): $(FUZZ_BUILD)/reply_%: $(srcdir)/test/fuzz/reply_fuzz.c $(FUZZ_OBJS)
+	$(FUZZ_LINK) -DFUZZ_API='"$*"'
+
+$(addprefix $(FUZZ_BUILD)/, $(filter-out $(FUZZ_REPLIES), $(FUZZ_TARGETS))): $(FUZZ_BUILD)/%: $(srcdir)/test/fuzz/%_fuzz.c $(FUZZ_OBJS)
+	$(FUZZ_LINK)
+
+fuzz:
+	$(srcdir)/test/setup-debian
+	$(srcdir)/test/setup-debian fuzz
+	@$(MAKE) -s --no-print-directory -f $(firstword $(MAKEFILE_LIST)) $(addprefix $(FUZZ_BUILD)/, $(FUZZ_TARGETS))
+	$(srcdir)/test/fuzz/run $(FUZZ_BUILD) $(SECONDS) $(FUZZ_TARGETS)
+
 # -- Tests against a server where llmq is installed: PGHOST and the like say which --------
 
 PG_PROVE ?= pg_prove
@@ -207,7 +236,7 @@ bench-worker:
 # -- The house ---------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-C_FILES = $(wildcard $(foreach d, extension bgworker test/unit, $(srcdir)/$(d)/*.[ch]))
+C_FILES = $(wildcard $(foreach d, extension bgworker test/unit test/fuzz, $(srcdir)/$(d)/*.[ch]))
 
 format:
 	$(CLANG_FORMAT) -i $(C_FILES)
@@ -218,4 +247,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: debug-module unit pgtap setup test demo bench-worker format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test demo bench-worker format format-check check-layers
