@@ -352,7 +352,8 @@ heed_wish(LlmqEngine *engine, const LlmqJob *job)
 	bool refused = verdict->http_status == 429 || verdict->http_status == 529;
 	int64_t wish = refused ? verdict->retry_after_us : -1;
 
-	if (wish < verdict->exhausted_us)
+	/* A limit's reset may say when it is whole again: a refusal's own wish comes before it. */
+	if (wish < 0)
 		wish = verdict->exhausted_us;
 	if (wish > LLMQ_WISH_WAIT_MAX_US)
 		wish = LLMQ_WISH_WAIT_MAX_US;

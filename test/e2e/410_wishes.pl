@@ -166,6 +166,11 @@ for my $kind (qw(requests tokens))
 	cmp_ok(max(map { $_->{start} } calls_at("free-$kind")), '<', min(map { $_->{start} } @after), "$kind: the other endpoint was called meanwhile");
 }
 
+# A refusal's own wish comes first: the reset may be when the limit is whole again.
+prepare('resets', [ { status => 429, headers => [ [ 'Retry-After', '1' ], [ 'x-ratelimit-remaining-tokens', '0' ], [ 'x-ratelimit-reset-tokens', '6m0s' ] ] }, {} ]);
+is($pg->final_state(submit('resets'))->{state}, 'succeeded', 'resets: a refusal that names its delay pauses the endpoint for no longer');
+is_obeyed('resets', 1, $provider->calls('resets'));
+
 # -- a chain goes on with the next ---------------------------------------------------
 
 prepare('chain', [ wish(429, 60) ], max_deliveries => 1);
