@@ -36,7 +36,10 @@ extern bool llmq_json_text_join(LlmqBuffer *out, const LlmqBuffer *pieces);
  */
 extern bool llmq_json_text_integer(LlmqSlice value, int64_t *number);
 
-/* Reads a number, or a string that spells one; infinite if no double holds it. */
+/*
+ * Reads a number, or a string that spells one; infinite if no double holds it.  The
+ * number stands in an array or an object: behind it is a byte that ends it.
+ */
 extern bool llmq_json_text_real(LlmqSlice value, double *number);
 
 /*

@@ -58,7 +58,9 @@ walk(LlmqArena *arena, LlmqSlice value, int depth)
 	claim(depth <= LLMQ_JSON_MAX_DEPTH, "nothing is deeper than the limit");
 	if (kind != '{' && kind != '[')
 	{
-		read_scalar(arena, value);
+		/* A number that is the whole text has nothing behind it that ends it. */
+		if (kind == '"' || depth > 0)
+			read_scalar(arena, value);
 		return;
 	}
 	at = llmq_slice_walk(value);
