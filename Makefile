@@ -227,6 +227,10 @@ setup:
 test:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(TESTS)
 
+# Against providers that nobody here wrote, fetched into the build folder.
+test-peers:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/peers/run $(TESTS)
+
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
@@ -247,4 +251,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test demo bench-worker format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-peers demo bench-worker format format-check check-layers
