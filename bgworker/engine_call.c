@@ -204,11 +204,13 @@ llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job)
 		wait_for_endpoint(engine, job, queue);
 		return;
 	}
-	if (!start_call(engine, job, endpoint))
-	{
-		llmq_job_end_call(job, false);
+	if (start_call(engine, job, endpoint))
+		return;
+	llmq_job_end_call(job, false);
+	if (job->step.kind == LLMQ_STEP_RETRY)
+		wait_until(engine, job, job->step.retry_at_us);
+	else
 		end_delivery(engine, job, job->step);
-	}
 }
 
 /* Starts the attempts whose time has come, as far as there are slots. */
@@ -295,7 +297,16 @@ write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqRepl
 	return true;
 }
 
-/* False: the delivery is over, job->step says how. */
+/* The machine has no memory for a call just now: no attempt was made, and none is counted. */
+static bool
+wait_for_memory(const LlmqEngine *engine, LlmqJob *job)
+{
+	job->step = (LlmqStep){.kind = LLMQ_STEP_RETRY,
+						   .retry_at_us = engine->now.mono_us + LOCAL_TROUBLE_WAIT_US};
+	return false;
+}
+
+/* False: there is no call now, job->step says what comes instead. */
 static bool
 start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 {
@@ -315,7 +326,7 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 	call->arena =
 		llmq_arena_create(CALL_BASE_BYTES + CALL_BYTES_PER_BYTE * endpoint->max_response_bytes);
 	if (call->arena == NULL)
-		return die(job, LLMQ_ERROR_INTERNAL, "out of memory");
+		return wait_for_memory(engine, job);
 	if (!write_request(engine, job, endpoint, &options))
 		return false;
 	call->endpoint = llmq_arena_strdup(call->arena, endpoint->name);
@@ -323,7 +334,7 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 	call->started_wall_us = engine->now.wall_us;
 	call->reply = llmq_reply_create(call->arena, &options);
 	if (call->reply == NULL || call->endpoint == NULL)
-		return die(job, LLMQ_ERROR_INTERNAL, "out of memory");
+		return wait_for_memory(engine, job);
 	call->transfer = llmq_transfer_start(engine->transfers, &call->request, call->reply, &clocks,
 										 job, engine->now.mono_us, error, sizeof(error));
 	if (call->transfer == NULL)

@@ -1,24 +1,20 @@
 -- Rights: what each kind of role is given.  PUBLIC has nothing (grants.sql).
 
 -- A role sees results and attempts of the jobs that roles it is a member of have
--- submitted.  The policy names the caller: inside the function the owner is at work.
-CREATE OR REPLACE FUNCTION llmq.may_see_job(of_job uuid, caller name) RETURNS boolean
+-- submitted.  Whether it is one is asked outside of the definer function, where the
+-- caller is still itself.
+CREATE OR REPLACE FUNCTION llmq.submitter(of_job uuid) RETURNS name
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$
-    SELECT EXISTS (
-        SELECT FROM llmq.job AS j
-        WHERE j.job_id = of_job
-            AND pg_has_role(caller, to_regrole(quote_ident(j.submitted_by)), 'MEMBER'))
-$$;
+AS $$ SELECT j.submitted_by FROM llmq.job AS j WHERE j.job_id = of_job $$;
 
 DO $$
 BEGIN
     ALTER TABLE llmq.result ENABLE ROW LEVEL SECURITY;
     ALTER TABLE llmq.attempt ENABLE ROW LEVEL SECURITY;
     DROP POLICY IF EXISTS submitter ON llmq.result;
-    CREATE POLICY submitter ON llmq.result FOR SELECT USING (llmq.may_see_job(job_id, current_user));
+    CREATE POLICY submitter ON llmq.result FOR SELECT USING (llmq.may_see(llmq.submitter(job_id)));
     DROP POLICY IF EXISTS submitter ON llmq.attempt;
-    CREATE POLICY submitter ON llmq.attempt FOR SELECT USING (llmq.may_see_job(job_id, current_user));
+    CREATE POLICY submitter ON llmq.attempt FOR SELECT USING (llmq.may_see(llmq.submitter(job_id)));
     -- Those who watch the server see every attempt, unless they could read its words too.
     DROP POLICY IF EXISTS monitor ON llmq.attempt;
     CREATE POLICY monitor ON llmq.attempt FOR SELECT TO pg_monitor
@@ -52,7 +48,7 @@ BEGIN
     PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel',
         'idempotency_begin', 'idempotency_finish', 'idempotency_release', 'step_begin', 'step_finish',
         'step_release', 'derive_key', 'job_id', 'namespace', 'uuid5',
-        'may_see', 'may_see_job', 'wait_reason']);
+        'may_see', 'submitter', 'wait_reason']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_submit(regrole) IS
@@ -91,5 +87,5 @@ GRANT SELECT ON llmq.job_status, llmq.worker TO pg_monitor;
 GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status,
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
     bytes_in, billing, request_id) ON llmq.attempt TO pg_monitor;
-GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.may_see_job(uuid, name), llmq.wait_reason(text),
+GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text),
     llmq.lost_sessions(bigint) TO pg_monitor;

@@ -189,6 +189,9 @@ BEGIN
             PERFORM llmq.fail('PT400', 'dedupe_key must be a string', entry::text, 'Leave it out for the default.');
         END IF;
         PERFORM llmq.check_length('dedupe_key', entry ->> 'dedupe_key', 512);
+        IF entry ->> 'dedupe_key' ~ ':death [0-9]+$' THEN
+            PERFORM llmq.fail('PT400', 'dedupe_key must not end in ":death n"', entry::text, 'Later deaths have such keys.');
+        END IF;
         IF octet_length(entry ->> 'dedupe_key') > 1600 THEN -- with a tenant it must fit into an index
             PERFORM llmq.fail('PT400', 'dedupe_key must have at most 1600 bytes',
                 format('It has %s.', octet_length(entry ->> 'dedupe_key')),

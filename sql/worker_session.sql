@@ -29,7 +29,8 @@ AS $$
         AND ((w.in_flight > 0 AND w.heartbeat < clock_timestamp() - llmq.lease_ttl())
             OR (w.kind = 'server' AND NOT EXISTS (
                 SELECT FROM pg_stat_get_activity(w.pid) AS a
-                WHERE a.backend_start = w.backend_start)))
+                WHERE a.backend_start = w.backend_start AND a.datid = (
+                    SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))))
 $$;
 
 -- Sessions that work: not lost, and with leave to call.

@@ -46,7 +46,7 @@ look_for(q{SELECT unnest(proargnames) AS word, proname || ' ' || unnest(proargna
 is(join(', ', @missing), '', 'the README leaves out no setting, no column, no argument');
 
 # What was given to roles, but for what other functions need.
-my %inner = map { $_ => 1 } qw(namespace uuid5 may_see may_see_job wait_reason lost_sessions default_queue);
+my %inner = map { $_ => 1 } qw(namespace uuid5 may_see submitter wait_reason lost_sessions default_queue);
 $pg->sql(q{CREATE ROLE somebody; SELECT llmq.grant_admin('somebody')});
 my @functions = map { $_->{proname} } $pg->rows(q{SELECT DISTINCT proname FROM pg_proc
 	WHERE pronamespace = 'llmq'::regnamespace AND has_function_privilege('somebody', oid, 'EXECUTE')});

@@ -67,6 +67,7 @@ INSERT INTO refused (code, arguments, message) VALUES
     ('PT400', $$'x', 'k', outbox => '[{"topic": "t", "to": "x"}]'$$, 'an outbox entry cannot have "to"'),
     ('PT400', $$'x', 'k', outbox => '[{"topic": "t", "on": "never"}]'$$, '"on" of an outbox entry must be succeeded or dead'),
     ('PT400', $$'x', 'k', outbox => '[{"topic": "t", "dedupe_key": 1}]'$$, 'dedupe_key must be a string'),
+    ('PT400', $$'x', 'k', outbox => '[{"topic": "t", "dedupe_key": "a:death 2"}]'$$, 'dedupe_key must not end in ":death n"'),
     ('PT400', $$'x', 'k', outbox => '[{"topic": "t", "dedupe_key": ""}]'$$, 'dedupe_key must have 1 to 512 characters'),
     ('PT400', $$'x', 'k', outbox => '[{"topic": "t", "dedupe_key": "d"}, {"topic": "u", "dedupe_key": "d"}]'$$,
         'two outbox entries have the same dedupe_key'),
