@@ -26,30 +26,113 @@ ok((defined $meta->{$_}), "META.json has the required field $_") for qw(name abs
 ok(-f "$FindBin::Bin/../../$meta->{provides}{llmq}{$_}", "META.json's $_ is there") for qw(file docfile);
 like(read_file('LICENSE'), qr/\AThe PostgreSQL License\n/, 'there is a license');
 is((read_file('CHANGELOG.md') =~ /^## (\S+)/m)[0], $version, 'the newest version of the CHANGELOG is this one');
-
 my $readme = read_file('README.md');
 like($readme, qr/\(\Q$version\E\)/, 'the README speaks of this version');
 
+my $provider = start_provider();
 my $pg = start_cluster(preload => 1);
 $pg->create_database('app', extension => 1);
-my @missing;
 
-# Notes what the README does not name.
-sub look_for { push @missing, map { $_->{what} } grep { $readme !~ /(?<![\w.])\Q$_->{word}\E(?!\w)/ } $pg->rows($_[0]); return }
+# Tests that a query's rows (word, what) are all named in the README.
+sub names_all
+{
+	my ($sql, $name) = @_;
+	my @rows = $pg->rows($sql);
+	my @missing = map { $_->{what} } grep { $readme !~ /(?<![\w.])(?:llmq\.)?\Q$_->{word}\E(?!\w)/ } @rows;
+	ok(@rows > 0, "there are rows to look for: $name");
+	is(join(', ', @missing), '', "the README names $name");
+	return;
+}
 
-look_for(q{SELECT name AS word, name AS what FROM pg_settings WHERE name LIKE 'llmq.%'});
-look_for(q{SELECT attname AS word, attrelid::regclass || '.' || attname AS what FROM pg_attribute
-	WHERE attnum > 0 AND NOT attisdropped AND attrelid = ANY ('{llmq.endpoint, llmq.queue, llmq.destination, llmq.budget,
-		llmq.role_tenant, llmq.job_status, llmq.dead_letter, llmq.result, llmq.attempt, llmq.outbox, llmq.worker}'::regclass[])});
-look_for(q{SELECT unnest(proargnames) AS word, proname || ' ' || unnest(proargnames) AS what FROM pg_proc
-	WHERE pronamespace = 'llmq'::regnamespace AND proname IN ('submit', 'http_submit', 'wait', 'redrive_queue')});
-is(join(', ', @missing), '', 'the README leaves out no setting, no column, no argument');
+names_all(q{SELECT name AS word, name AS what FROM pg_settings WHERE name LIKE 'llmq.%'}, 'every setting');
 
-# What was given to roles, but for what other functions need.
-my %inner = map { $_ => 1 } qw(namespace uuid5 may_see submitter wait_reason lost_sessions default_queue);
-$pg->sql(q{CREATE ROLE somebody; SELECT llmq.grant_admin('somebody')});
-my @functions = map { $_->{proname} } $pg->rows(q{SELECT DISTINCT proname FROM pg_proc
-	WHERE pronamespace = 'llmq'::regnamespace AND has_function_privilege('somebody', oid, 'EXECUTE')});
-is(join(' ', grep { !$inner{$_} && $readme !~ /llmq\.$_\b/ } @functions), '', 'it names every function that roles are given');
+# -- what roles are given -----------------------------------------------------
+
+# What views and row security need, and nobody calls himself.
+my $inner = q{'{may_see, may_see_job, submitter, wait_reason, lost_sessions}'};
+
+for my $kind (qw(submit admin))
+{
+	$pg->sql("CREATE ROLE $kind; SELECT llmq.grant_$kind('$kind')");
+	my $function = qq{FROM pg_proc AS p WHERE p.pronamespace = 'llmq'::regnamespace
+		AND has_function_privilege('$kind', p.oid, 'EXECUTE') AND p.proname <> ALL ($inner)};
+	names_all(qq{SELECT DISTINCT 'llmq.' || p.proname AS word, p.proname AS what $function}, "every function that grant_$kind gives");
+	names_all(qq{SELECT a AS word, p.proname || ' ' || a AS what
+		FROM (SELECT * $function) AS p, unnest(p.proargnames) AS a}, 'and their arguments');
+	my $relation = qq{FROM pg_class AS c WHERE c.relnamespace = 'llmq'::regnamespace AND c.relkind IN ('r', 'v')
+		AND has_table_privilege('$kind', c.oid, 'SELECT')};
+	names_all(qq{SELECT 'llmq.' || c.relname AS word, c.relname AS what $relation}, "every table and view that grant_$kind gives");
+	names_all(qq{SELECT a.attname AS word, c.relname || '.' || a.attname AS what
+		FROM (SELECT * , c.oid AS relation $relation) AS c JOIN pg_attribute AS a ON a.attrelid = c.relation
+		WHERE a.attnum > 0 AND NOT a.attisdropped}, 'and their columns');
+}
+names_all(q{SELECT 'llmq.' || proname AS word, proname AS what FROM pg_proc
+	WHERE pronamespace = 'llmq'::regnamespace AND proname LIKE 'grant\_%' AND proname <> 'grant_routines'}, 'every function that grants');
+
+# -- words that jobs come to bear ----------------------------------------------
+
+# The statements of llmq's functions and views in which a pattern occurs.
+sub statements_with
+{
+	my ($pattern) = @_;
+	return grep { /$pattern/ } map { split /;/, $_->{source} =~ s/--.*//gr } $pg->rows(q{
+		SELECT prosrc AS source FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace
+		UNION ALL SELECT pg_get_viewdef(oid) FROM pg_class WHERE relnamespace = 'llmq'::regnamespace AND relkind = 'v'});
+}
+
+sub module { return ($ENV{LLMQ_STAGE} // '') . LlmqTest::Cluster::config('pkglibdir') . '/llmq.so' }
+
+# The strings of a static array in the module: its symbol, the pointers in it, what they point to.
+sub strings_of
+{
+	my ($array) = @_;
+	my $path = module();
+	my ($address, $size) = `readelf -sW $path` =~ /^\s*\d+: ([0-9a-f]+)\s+(\d+) OBJECT .* \Q$array\E$/m or return ();
+	my %target = map { /^([0-9a-f]+) .*_RELATIVE\s+([0-9a-f]+)$/ ? (hex $1 => hex $2) : () } split /\n/, `readelf -rW $path`;
+	open(my $file, '<:raw', $path) or die "$path: $!\n";
+	my $bytes = do { local $/; <$file> };
+	return map { unpack 'Z*', substr $bytes, $_ } grep { defined } map { $target{ hex($address) + 8 * $_ } } 0 .. $size / 8 - 1;
+}
+
+# Tests that words stand in the README as words of llmq do, and that an example is among them.
+sub explains
+{
+	my ($name, $example, @words) = @_;
+	my %seen;
+	my @unique = sort grep { !$seen{$_}++ } @words;
+	ok($seen{$example}, "$name: $example is found where it comes from");
+	is(join(' ', grep { $readme !~ /`$_`/ } @unique), '', "the README explains $name");
+	return;
+}
+
+# Words in such statements that are no classes: outcomes, states, places, names in JSON.
+my %other = map { $_ => 1 } qw(succeeded dead retry ready deferred unknown);
+explains('every error class of C', 'deadline_exceeded', strings_of('error_names'));
+explains('every error class of SQL', 'dependency_failed', grep { !$other{$_} } map { /'([a-z]+(?:_[a-z]+)*)'/g }
+	statements_with(qr/\b(?:bury\w*|redeliver|recall_lease)\s*\(|INTO llmq\.(?:dead_job|attempt)\b|error_class (?:=|IN)/));
+my ($case) = map { /(CASE(?:(?!\bCASE\b).)*END) AS wait_reason/s } statements_with(qr/AS wait_reason/);
+explains('every wait_reason of the view', 'after', $case =~ /'([a-z_]+)'/g);
+explains('every wait_reason of the configuration', 'no_queue', $pg->sql(q{SELECT prosrc FROM pg_proc WHERE oid = 'llmq.wait_reason'::regproc})
+	=~ /THEN\s+'([a-z_]+)'/g);
+explains('every wait_reason of C', 'no_secret', do { local (@ARGV, $/) = module(); <> } =~ /"reason":"(\w+)"/g);
+explains('every SQLSTATE for users', 'PT429', map { /\bfail\(\s*'(\w{5})'/g } statements_with(qr/\bfail\(/));
+
+# -- its examples ------------------------------------------------------------------
+
+# All of them run, one after the other, as they stand there but for the provider's address.
+my $sql = join "\n", $readme =~ /^```sql\n(.*?)^```$/msg;
+my $url = $provider->url;
+ok($sql =~ s{https://api\.openai\.com/v1}{$url}g, 'the examples ask a provider');
+$pg->secret(openai => 'sk-test-0123456789');
+$pg->sql('CREATE DATABASE examples', 'postgres');
+my $path = test_dir() . '/examples.sql';
+open(my $file, '>:raw', $path) or die "$path: $!\n";
+print {$file} $sql;
+close $file;
+my $output = eval { LlmqTest::Cluster::run($pg->psql_command('examples'), '-Xq', '-v', 'ON_ERROR_STOP=1', '-f', $path) };
+ok(defined $output, 'every example in SQL runs') or diag($@);
+like($output // '', qr/succeeded \| Write one sentence about elephants/, 'the first job succeeds');
+$pg->use_database('examples');
+is($pg->final_state($pg->sql(q{SELECT llmq.job_id('postgres', 'submit', 'book 7, title')}))->{state}, 'succeeded', 'and the last of a run');
 
 finish();
