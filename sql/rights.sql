@@ -6,6 +6,8 @@
 CREATE OR REPLACE FUNCTION llmq.submitter(of_job uuid) RETURNS name
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT j.submitted_by FROM llmq.job AS j WHERE j.job_id = of_job $$;
+COMMENT ON FUNCTION llmq.submitter(uuid) IS
+    'the role that submitted a job; row security of llmq.result and llmq.attempt asks for it';
 
 DO $$
 BEGIN

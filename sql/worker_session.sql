@@ -32,6 +32,8 @@ AS $$
                 WHERE a.backend_start = w.backend_start AND a.datid = (
                     SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))))
 $$;
+COMMENT ON FUNCTION llmq.lost_sessions(bigint) IS
+    'workers other than this one that are gone, or stuck with jobs in hand; llmq.worker leaves them out';
 
 -- Sessions that work: not lost, and with leave to call.
 CREATE OR REPLACE FUNCTION llmq.working_sessions() RETURNS SETOF llmq.worker_session

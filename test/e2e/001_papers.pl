@@ -29,6 +29,10 @@ is((read_file('CHANGELOG.md') =~ /^## (\S+)/m)[0], $version, 'the newest version
 my $readme = read_file('README.md');
 like($readme, qr/\(\Q$version\E\)/, 'the README speaks of this version');
 
+my ($packages) = read_file('test/setup-debian') =~ /^core\)\n\tpackages=\((.*?)^\t\)/ms;
+is(join(' ', grep { $readme !~ /(?<![\w-])\Q$_\E(?![\w-])/ } split ' ', $packages =~ s/#.*//gr =~ tr/"//dr =~ s/\$major/15/gr),
+	'', 'the README names every package that make test installs');
+
 my $provider = start_provider();
 my $pg = start_cluster(preload => 1);
 $pg->create_database('app', extension => 1);
@@ -49,7 +53,7 @@ names_all(q{SELECT name AS word, name AS what FROM pg_settings WHERE name LIKE '
 # -- what roles are given -----------------------------------------------------
 
 # What views and row security need, and nobody calls himself.
-my $inner = q{'{may_see, may_see_job, submitter, wait_reason, lost_sessions}'};
+my $inner = q{'{may_see, submitter, wait_reason, lost_sessions}'};
 
 for my $kind (qw(submit admin))
 {

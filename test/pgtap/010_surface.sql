@@ -32,7 +32,7 @@ SELECT unnest('{submit, submit_many, http_submit, idempotency_begin, idempotency
 UNION
 SELECT proname FROM pg_proc
 WHERE pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_user', oid, 'EXECUTE')
-    AND proname NOT IN ('may_see', 'may_see_job', 'submitter', 'wait_reason', 'lost_sessions');
+    AND proname NOT IN ('may_see', 'wait_reason');
 
 SELECT is_empty($$
     SELECT f.name FROM public_function AS f
