@@ -42,8 +42,8 @@ MAX_BODY = 1 << 26
 SECRET_HEADERS = {"authorization", "proxy-authorization", "x-api-key", "api-key", "x-goog-api-key", "cookie"}
 JOB_MARK = re.compile(r"\[job:([^\]\s]+)\]")
 RESET_AFTER = 0.1
-SLOW_BUFFER = 1 << 16       # what the kernel may take in of a request that is read slowly
-SLOW_REST = 8 << 20         # the end of it is read at once: what the sender's kernel holds of it is soon gone
+SLOW_BUFFER = 1 << 20       # what the kernel may take in of a request that is read slowly
+SLOW_REST = 6 << 20         # the end of it is read at once: what the sender's kernel holds of it is soon gone
 
 
 class Log:

@@ -4,7 +4,7 @@ A rule is {"match": S, "path": P, "responses": [R, ...]}.  It applies when S occ
 message of the user or is the model's name, and P occurs in the path; what is left out always
 applies.  Newer rules come first.  The n-th call of a job gets the n-th response of its rule, the
 last one for ever.  A rule with read_bytes_per_s has the bodies of requests to its path (whatever
-their message is, for that comes with the body) read no faster than that, but for their last 8 MiB.
+their message is, for that comes with the body) read no faster than that, but for their last 6 MiB.
 A response has the format of test/cases/README.md, and in addition:
     no body at all      the default answer, or an error document if the status is 400 or more
     {}                  the default answer at once
