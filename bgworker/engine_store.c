@@ -520,7 +520,10 @@ complete(LlmqEngine *engine, const LlmqRows *rows)
 	}
 }
 
-/* Runs what is due, as far as the driver completes at once. */
+/*
+ * Runs what is due, as far as the driver completes at once.  A claim ends the turn:
+ * its calls go out with the next, while more is claimed.
+ */
 void
 llmq_engine_run_store(LlmqEngine *engine)
 {
@@ -541,5 +544,7 @@ llmq_engine_run_store(LlmqEngine *engine)
 			complete(engine, &rows);
 		else
 			fail_operation(engine, &rows);
+		if (engine->operation == LLMQ_OP_CLAIM)
+			return;
 	}
 }
