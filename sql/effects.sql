@@ -76,11 +76,13 @@ $$;
 
 -- Tells those who listen that jobs are final, where their queue asks for it.
 CREATE OR REPLACE FUNCTION llmq.notify_done(ended llmq.placement[]) RETURNS void
-LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT pg_notify('llmq_done', p.job_id::text)
+BEGIN
+    PERFORM pg_notify('llmq_done', p.job_id::text)
     FROM unnest(ended) AS p JOIN llmq.queue AS q ON q.name = p.queue
-    WHERE q.notify_done
+    WHERE q.notify_done;
+END
 $$;
 
 -- Puts a job that is in no place back: dead when its deliveries are used up or

@@ -19,20 +19,24 @@ COMMENT ON FUNCTION llmq.default_queue() IS
 CREATE OR REPLACE VIEW llmq.queue_policy AS
     SELECT * FROM llmq.queue
     UNION ALL
-    SELECT (llmq.default_queue()).*
+    SELECT d.* FROM llmq.default_queue() AS d
     WHERE NOT EXISTS (SELECT FROM llmq.queue WHERE name = 'default');
 COMMENT ON VIEW llmq.queue_policy IS 'llmq.queue with a row for the queue "default" in any case';
 
--- An interval in microseconds, as the worker counts.
+-- An interval in microseconds, as the worker counts.  It pins no search_path, so that it
+-- is inlined.
 CREATE OR REPLACE FUNCTION llmq.microseconds(span interval) RETURNS bigint
-LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT (extract(epoch FROM span) * 1000000)::bigint $$;
+LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$
+    SELECT (extract(epoch FROM span) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8
+$$;
 
 -- All that a worker must know of the configuration, in one value.
 CREATE OR REPLACE FUNCTION llmq.worker_config() RETURNS jsonb
-LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT jsonb_build_object(
+BEGIN
+    RETURN jsonb_build_object(
         'queues', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'name', q.name, 'endpoints', q.endpoints, 'paused', q.paused,
@@ -58,7 +62,8 @@ AS $$
                 'connect_timeout', llmq.microseconds(e.connect_timeout),
                 'first_byte_timeout', llmq.microseconds(e.first_byte_timeout),
                 'idle_timeout', llmq.microseconds(e.idle_timeout)) ORDER BY e.name), '[]')
-            FROM llmq.endpoint AS e WHERE e.enabled))
+            FROM llmq.endpoint AS e WHERE e.enabled));
+END
 $$;
 COMMENT ON FUNCTION llmq.worker_config() IS
     'the configuration as a worker needs it; spans in microseconds';

@@ -9,28 +9,35 @@ COMMENT ON FUNCTION llmq.lease_ttl() IS
 
 -- Whether every job was submitted in this very database.  Jobs without a home are
 -- those of a dump that is being loaded, whose home is still to come.
+-- In plpgsql, as all that workers call again and again: what stands in an SQL function is
+-- planned anew by each statement that calls it.
 CREATE OR REPLACE FUNCTION llmq.is_home() RETURNS boolean
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT NOT EXISTS (
+BEGIN
+    RETURN NOT EXISTS (
         SELECT FROM llmq.home
         WHERE system_identifier <> llmq.system_identifier()
             OR database_oid <> (SELECT oid FROM pg_database WHERE datname = current_database()))
-        AND (EXISTS (SELECT FROM llmq.home) OR NOT EXISTS (SELECT FROM llmq.job))
+        AND (EXISTS (SELECT FROM llmq.home) OR NOT EXISTS (SELECT FROM llmq.job));
+END
 $$;
 
 -- Sessions that are gone, or stuck with leases in hand.
 CREATE OR REPLACE FUNCTION llmq.lost_sessions(own bigint) RETURNS SETOF llmq.worker_session
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT w.*
-    FROM llmq.worker_session AS w
-    WHERE w.id IS DISTINCT FROM own
-        AND ((w.in_flight > 0 AND w.heartbeat < clock_timestamp() - llmq.lease_ttl())
-            OR (w.kind = 'server' AND NOT EXISTS (
-                SELECT FROM pg_stat_get_activity(w.pid) AS a
-                WHERE a.backend_start = w.backend_start AND a.datid = (
-                    SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))))
+BEGIN
+    RETURN QUERY
+        SELECT w.*
+        FROM llmq.worker_session AS w
+        WHERE w.id IS DISTINCT FROM own
+            AND ((w.in_flight > 0 AND w.heartbeat < clock_timestamp() - llmq.lease_ttl())
+                OR (w.kind = 'server' AND NOT EXISTS (
+                    SELECT FROM pg_stat_get_activity(w.pid) AS a
+                    WHERE a.backend_start = w.backend_start AND a.datid = (
+                        SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))));
+END
 $$;
 COMMENT ON FUNCTION llmq.lost_sessions(bigint) IS
     'workers other than this one that are gone, or stuck with jobs in hand; llmq.worker leaves them out';
