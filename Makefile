@@ -234,8 +234,8 @@ test-peers:
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
-bench-worker:
-	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/bench/run worker
+bench-worker bench-queue:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/bench/run $(@:bench-%=%)
 
 # -- The house ---------------------------------------------------------------------------
 
@@ -251,4 +251,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-peers demo bench-worker format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-peers demo bench-worker bench-queue format format-check check-layers
