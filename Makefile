@@ -66,8 +66,12 @@ ENGINE_OBJS = \
 
 # Inside the server.
 SERVER_OBJS = \
+	bgworker/host.o \
+	bgworker/settler.o \
 	bgworker/store_spi.o \
+	bgworker/transaction.o \
 	bgworker/worker.o \
+	extension/callback.o \
 	extension/control.o \
 	extension/database.o \
 	extension/debug_point.o \
@@ -90,9 +94,9 @@ OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	idempotency_tables.sql worker_tables.sql dump.sql)
 SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql dependency.sql \
-	worker_session.sql status.sql submit_checks.sql submit_enqueue.sql submit_code.sql \
+	worker_session.sql status.sql submit_checks.sql submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
-	worker_poll.sql worker_claim.sql worker_settle.sql control.sql steering.sql check.sql rights.sql grants.sql)
+	worker_poll.sql worker_claim.sql worker_settle.sql settler.sql control.sql steering.sql check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 DATA_built  = $(INSTALL_SQL)
 

@@ -9,15 +9,11 @@
  */
 #include "postgres.h"
 
-#include <signal.h>
-
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "commands/extension.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -25,6 +21,7 @@
 
 #include "../extension/debug_point.h"
 #include "store_spi.h"
+#include "transaction.h"
 
 typedef struct SpiStore
 {
@@ -42,16 +39,10 @@ typedef struct Call
 	const char *const *params;
 } Call;
 
-/* A transaction is under way, which an ERROR may end. */
-static volatile sig_atomic_t cancellable = false;
-
 static void spi_begin(LlmqStore *port, LlmqOperation operation, const char *const *params);
 static LlmqStoreStatus spi_complete(LlmqStore *port, LlmqRows *rows);
 static void run_operation(SpiStore *store, const Call *call);
-static ErrorData *
-run_in_transaction(void (*work)(void *argument), void *argument, MemoryContext context);
 static void execute_call(void *argument);
-static void handle_cancel(SIGNAL_ARGS);
 static void execute(SpiStore *store, LlmqOperation operation, const char *const *params);
 static void copy_rows(SpiStore *store);
 
@@ -60,35 +51,11 @@ llmq_store_spi_create(void)
 {
 	SpiStore *store = MemoryContextAllocZero(TopMemoryContext, sizeof(SpiStore));
 
-	pqsignal(SIGINT, handle_cancel);
 	store->port.begin = spi_begin;
 	store->port.complete = spi_complete;
 	store->context =
 		AllocSetContextCreate(TopMemoryContext, "llmq store rows", ALLOCSET_DEFAULT_SIZES);
 	return &store->port;
-}
-
-void
-llmq_store_spi_configure_session(void)
-{
-	static const char *const settings[][2] = {
-		{"search_path", "pg_catalog, pg_temp"},
-		{"lock_timeout", "500ms"}, /* a VACUUM FULL must not cost a lease */
-		{"statement_timeout", "0"},
-		{"default_transaction_isolation", "read committed"},
-		{"default_transaction_read_only", "off"},
-		{"default_transaction_deferrable", "off"},
-		{"session_replication_role", "origin"},
-		{"row_security", "on"},
-		{"jit", "off"}, /* our statements are many and short */
-		{"DateStyle", "ISO"},
-		{"IntervalStyle", "postgres"},
-		{"bytea_output", "hex"},
-		{"extra_float_digits", "1"},
-	};
-
-	for (size_t i = 0; i < lengthof(settings); i++)
-		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 static void
@@ -118,7 +85,7 @@ run_operation(SpiStore *store, const Call *call)
 
 	LLMQ_DEBUG_POINT("%s-begun", llmq_store_operation_name(call->operation));
 	pgstat_report_activity(STATE_RUNNING, llmq_store_statement(call->operation));
-	error = run_in_transaction(execute_call, (void *) call, store->context);
+	error = llmq_transaction_run(execute_call, (void *) call, store->context);
 	store->status = error == NULL ? LLMQ_STORE_OK : LLMQ_STORE_FAILED;
 	if (error != NULL)
 	{
@@ -129,40 +96,6 @@ run_operation(SpiStore *store, const Call *call)
 	else
 		LLMQ_DEBUG_POINT("%s-committed", llmq_store_operation_name(call->operation));
 	pgstat_report_stat(false);
-}
-
-/*
- * The worker's only PG_TRY: an ERROR ends the transaction and is returned, made in
- * context; NULL when all went well.
- */
-static ErrorData *
-run_in_transaction(void (*work)(void *argument), void *argument, MemoryContext context)
-{
-	MemoryContext caller = CurrentMemoryContext;
-	ErrorData *volatile error = NULL;
-
-	cancellable = true;
-	PG_TRY();
-	{
-		SetCurrentStatementStartTimestamp();
-		StartTransactionCommand();
-		work(argument);
-		CommitTransactionCommand();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		HOLD_INTERRUPTS();
-		AbortCurrentTransaction();
-		RESUME_INTERRUPTS();
-	}
-	PG_END_TRY();
-	cancellable = false;
-	QueryCancelPending = false; /* it came too late */
-	MemoryContextSwitchTo(caller);
-	return error;
 }
 
 static void
@@ -177,34 +110,6 @@ execute_call(void *argument)
 	execute(call->store, call->operation, call->params);
 	PopActiveSnapshot();
 	LLMQ_DEBUG_POINT("%s-uncommitted", llmq_store_operation_name(call->operation));
-}
-
-/*
- * SIGINT, which lock_timeout sends too.  Between transactions there is nothing to
- * cancel, and the ERROR would end the worker and every call under way.
- */
-static void
-handle_cancel(SIGNAL_ARGS)
-{
-	if (cancellable)
-		StatementCancelHandler(postgres_signal_arg);
-}
-
-static void
-look_for_extension(void *found)
-{
-	*(bool *) found = OidIsValid(get_extension_oid("llmq", true));
-}
-
-bool
-llmq_store_spi_has_extension(void)
-{
-	bool found = true;
-	ErrorData *error = run_in_transaction(look_for_extension, &found, CurrentMemoryContext);
-
-	if (error != NULL)
-		FreeErrorData(error);
-	return found;
 }
 
 static SPIPlanPtr

@@ -14,10 +14,4 @@
  */
 extern LlmqStore *llmq_store_spi_create(void);
 
-/* Whether the extension is there; also true when that cannot be found out just now. */
-extern bool llmq_store_spi_has_extension(void);
-
-/* Fixes the settings that a worker's statements rely on, against those of roles and databases. */
-extern void llmq_store_spi_configure_session(void);
-
 #endif /* LLMQ_STORE_SPI_H */

@@ -24,33 +24,33 @@
 #include "utils/timestamp.h"
 
 #include "../extension/compat.h"
-#include "../extension/database.h"
 #include "../extension/settings.h"
 #include "../extension/shared.h"
 #include "engine.h"
+#include "host.h"
 #include "store_spi.h"
+#include "transaction.h"
 #include "worker.h"
-
-/* How often a worker looks whether it has to leave. */
-#define TICK_US 100000
 
 /* Descriptors kept for the server's own files. */
 #define RESERVED_FILES 128
+
+/* The most that llmq.max_in_flight can be set to. */
+#define MAX_CONNECTIONS 100000
 
 /* Stopping waits for the store this long at most; leases that remain return to a successor. */
 #define STOP_LIMIT_US 2000000
 
 typedef struct Worker
 {
-	Oid database;
-	int index;
+	LlmqHost host;
 	LlmqEngine *engine;
 	WaitEventSet *waits;
-	int64 tick_at_us;
-	int64 stop_at_us; /* 0: not stopping */
+	int64 stop_at_us;  /* 0: not stopping */
+	int connections;   /* what the limit of open files allows */
+	int max_in_flight; /* the setting that was last looked at */
 } Worker;
 
-static void check_in(Worker *worker, Datum database);
 static void create_engine(Worker *worker);
 static void create_waits(Worker *worker);
 static void wait_for_something(Worker *worker);
@@ -62,10 +62,9 @@ llmq_worker_main(Datum database)
 {
 	Worker worker = {0};
 
-	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	llmq_transaction_install_signals(false);
 	BackgroundWorkerUnblockSignals();
-	check_in(&worker, database);
+	llmq_host_begin(&worker.host, database);
 	create_engine(&worker);
 	create_waits(&worker);
 
@@ -81,31 +80,6 @@ llmq_worker_main(Datum database)
 }
 
 /* ---- Start -------------------------------------------------------------------------- */
-
-/* Connects, and goes on only where there is work for this process. */
-static void
-check_in(Worker *worker, Datum database)
-{
-	worker->database = DatumGetObjectId(database);
-	memcpy(&worker->index, MyBgworkerEntry->bgw_extra, sizeof(worker->index));
-	llmq_shared_attach();
-	if (!llmq_shared_register_worker(worker->database, worker->index))
-		proc_exit(0);
-	if (llmq_database_is_contended(worker->database))
-	{
-		/* To connect now would be to wait for the database, and perhaps to find it gone. */
-		llmq_shared_report(worker->database, LLMQ_STATUS_ASIDE);
-		proc_exit(0);
-	}
-	BackgroundWorkerInitializeConnectionByOid(worker->database, InvalidOid, 0);
-	llmq_store_spi_configure_session();
-	if (!llmq_store_spi_has_extension())
-	{
-		llmq_shared_report(worker->database, LLMQ_STATUS_ABSENT);
-		proc_exit(0);
-	}
-	llmq_shared_report(worker->database, LLMQ_STATUS_WANTED);
-}
 
 static LlmqTime
 read_clock(void)
@@ -143,27 +117,35 @@ static int
 count_connections(void)
 {
 	struct rlimit limit;
-	rlim_t files;
+	rlim_t files = MAX_CONNECTIONS + RESERVED_FILES;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		return llmq_max_in_flight;
-	files = limit.rlim_max == RLIM_INFINITY ? (rlim_t) INT_MAX : limit.rlim_max;
+		return MAX_CONNECTIONS;
 	if (limit.rlim_cur < limit.rlim_max)
 	{
 		limit.rlim_cur = limit.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &limit) != 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0)
-			files = limit.rlim_cur;
+		if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+			(void) getrlimit(RLIMIT_NOFILE, &limit);
 	}
-	if (files >= (rlim_t) llmq_max_in_flight + RESERVED_FILES)
-		return llmq_max_in_flight;
-	ereport(LOG,
-			(errmsg("llmq makes at most %d calls at once instead of %d",
-					Max((int) files - RESERVED_FILES, 1), llmq_max_in_flight),
+	if (limit.rlim_cur != RLIM_INFINITY)
+		files = Min(files, limit.rlim_cur);
+	return files > RESERVED_FILES ? (int) (files - RESERVED_FILES) : 1;
+}
+
+/* Says, once for each setting that it cuts down, what the limit of open files means. */
+static void
+report_limit(Worker *worker)
+{
+	if (llmq_max_in_flight != worker->max_in_flight && llmq_max_in_flight > worker->connections)
+		ereport(
+			LOG,
+			(errmsg("llmq makes at most %d calls at once instead of %d", worker->connections,
+					llmq_max_in_flight),
 			 errdetail("The hard limit of open files is %d, of which %d are kept for the server.",
-					   (int) files, RESERVED_FILES),
+					   worker->connections + RESERVED_FILES, RESERVED_FILES),
 			 errhint("Raise the limit of the server (LimitNOFILE in systemd), or lower "
 					 "llmq.max_in_flight.")));
-	return Max((int) files - RESERVED_FILES, 1);
+	worker->max_in_flight = llmq_max_in_flight;
 }
 
 static LlmqEngineOptions
@@ -173,7 +155,7 @@ read_options(const Worker *worker)
 	static char pid[16];
 	uint64 seed;
 
-	snprintf(name, sizeof(name), "server-%d", worker->index + 1);
+	snprintf(name, sizeof(name), "server-%d", worker->host.index + 1);
 	snprintf(pid, sizeof(pid), "%d", MyProcPid);
 	if (!pg_strong_random(&seed, sizeof(seed)))
 		seed = (uint64) GetCurrentTimestamp() ^ ((uint64) MyProcPid << 32);
@@ -196,7 +178,9 @@ create_engine(Worker *worker)
 	LlmqEngineOptions options = read_options(worker);
 	char error[256] = "out of memory";
 
-	options.max_connections = count_connections();
+	worker->connections = count_connections();
+	report_limit(worker);
+	options.max_connections = worker->connections;
 	worker->engine = llmq_engine_create(&options, llmq_store_spi_create(), error, sizeof(error));
 	if (worker->engine == NULL)
 		ereport(FATAL, (errcode(ERRCODE_INSUFFICIENT_RESOURCES),
@@ -221,7 +205,7 @@ wait_for_something(Worker *worker)
 	static uint32 wait_event = 0;
 	WaitEvent event;
 	int64 timeout = llmq_engine_timeout(worker->engine);
-	int64 until_tick = worker->tick_at_us - read_clock().mono_us;
+	int64 until_tick = worker->host.tick_at_us - llmq_host_clock();
 
 	timeout = Max(Min(timeout, until_tick), 0);
 	if (WaitEventSetWait(worker->waits, (long) ((timeout + 999) / 1000), &event, 1,
@@ -240,7 +224,7 @@ leave(Worker *worker, const char *why)
 	if (worker->stop_at_us != 0)
 		return;
 	ereport(DEBUG1, (errmsg_internal("llmq's worker stops: %s", why)));
-	worker->stop_at_us = read_clock().mono_us + STOP_LIMIT_US;
+	worker->stop_at_us = llmq_host_clock() + STOP_LIMIT_US;
 	llmq_engine_stop(worker->engine);
 }
 
@@ -252,6 +236,7 @@ reload(Worker *worker)
 	ConfigReloadPending = false;
 	ProcessConfigFile(PGC_SIGHUP);
 	options = read_options(worker);
+	report_limit(worker);
 	if (!llmq_engine_configure(worker->engine, &options))
 		ereport(WARNING, (errcode(ERRCODE_OUT_OF_MEMORY),
 						  errmsg("llmq's worker keeps its settings: out of memory")));
@@ -261,7 +246,7 @@ reload(Worker *worker)
 static void
 vanish(Worker *worker, LlmqStatus status)
 {
-	llmq_shared_report(worker->database, status);
+	llmq_shared_report(worker->host.database, status);
 	llmq_engine_destroy(worker->engine);
 	proc_exit(0);
 }
@@ -273,28 +258,20 @@ vanish(Worker *worker, LlmqStatus status)
 static void
 look_around(Worker *worker)
 {
-	int64 now = read_clock().mono_us;
+	bool ticked;
+	const char *reason = llmq_host_why_leave(&worker->host, &ticked);
 
-	if (ShutdownRequestPending)
-		leave(worker, "it was told to");
+	if (reason != NULL)
+		leave(worker, reason);
 	if (ConfigReloadPending)
 		reload(worker);
-	if (worker->stop_at_us != 0 && now >= worker->stop_at_us)
+	if (worker->stop_at_us != 0 && llmq_host_clock() >= worker->stop_at_us)
 		vanish(worker, LLMQ_STATUS_WANTED);
-	if (llmq_engine_store_failing(worker->engine) && !llmq_store_spi_has_extension())
+	if (llmq_engine_store_failing(worker->engine) && !llmq_host_has_extension())
 		vanish(worker, LLMQ_STATUS_ABSENT);
-	if (now < worker->tick_at_us)
+	if (!ticked)
 		return;
-	worker->tick_at_us = now + TICK_US;
-	if (!llmq_enabled || llmq_shared_status(worker->database) == LLMQ_STATUS_STOPPED ||
-		worker->index >= llmq_workers)
-		leave(worker, "it is switched off");
-	if (worker->stop_at_us == 0 && llmq_database_is_contended(worker->database))
-	{
-		llmq_shared_report(worker->database, LLMQ_STATUS_ASIDE);
-		leave(worker, "somebody needs the database for himself");
-	}
-	if (llmq_engine_jobs(worker->engine) > 0 && !llmq_store_spi_has_extension())
+	if (llmq_engine_jobs(worker->engine) > 0 && !llmq_host_has_extension())
 		vanish(worker, LLMQ_STATUS_ABSENT);
 }
 

@@ -8,6 +8,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
+#include "utils/regproc.h"
 #include "utils/wait_event.h"
 
 #if PG_VERSION_NUM < 150000
@@ -51,6 +52,17 @@ llmq_compat_wait_event(uint32 *cache, const char *name)
 		*cache = PG_WAIT_EXTENSION;
 #endif
 	return *cache;
+}
+
+/* The parts of a name with its schema.  16: can report an error softly. */
+static inline List *
+llmq_compat_split_name(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return stringToQualifiedNameList(name, NULL);
+#else
+	return stringToQualifiedNameList(name);
+#endif
 }
 
 #endif /* LLMQ_COMPAT_H */

@@ -2,7 +2,7 @@
  * control.c
  *		Starting, stopping and waking the workers of a database, from SQL.
  *
- * All three act when the transaction commits, so CREATE EXTENSION in one that rolls
+ * All act when the transaction commits, so CREATE EXTENSION in one that rolls
  * back starts nothing.
  */
 #include "postgres.h"
@@ -17,6 +17,7 @@
 PG_FUNCTION_INFO_V1(llmq_start_worker_1);
 PG_FUNCTION_INFO_V1(llmq_stop_worker_1);
 PG_FUNCTION_INFO_V1(llmq_wake_worker_1);
+PG_FUNCTION_INFO_V1(llmq_wake_settler_1);
 
 /* start_worker(): true if no worker runs yet. */
 Datum
@@ -48,5 +49,13 @@ llmq_wake_worker_1(PG_FUNCTION_ARGS)
 {
 	if (!IsBinaryUpgrade)
 		llmq_wakeup_request(LLMQ_REQUEST_LOOK);
+	PG_RETURN_VOID();
+}
+
+Datum
+llmq_wake_settler_1(PG_FUNCTION_ARGS)
+{
+	if (!IsBinaryUpgrade)
+		llmq_wakeup_request(LLMQ_REQUEST_SETTLE);
 	PG_RETURN_VOID();
 }

@@ -1,10 +1,10 @@
 /*
  * launcher.c
- *		The one process that starts the workers of all databases.
+ *		The one process that starts the workers and settlers of all databases.
  *
  * It is connected to no database, so it never stands in the way of DROP
  * DATABASE, and sleeps until a session, a worker or the postmaster wakes it.
- * Workers are registered as never to be restarted: the postmaster would go on
+ * They, called workers here, are registered as never to be restarted: the postmaster would go on
  * restarting those of a dropped database for ever.  The launcher restarts them,
  * later and later while they keep dying, and looks whether the database is
  * still there first.
@@ -68,7 +68,7 @@ typedef struct Family
 	Oid database;
 	uint32 orders;
 	bool excluded; /* by a change of llmq.databases */
-	Child children[LLMQ_MAX_WORKERS];
+	Child children[LLMQ_MAX_PROCESSES];
 } Family;
 
 /* What one turn of the loop works with. */
@@ -94,14 +94,15 @@ static void queue_probes(void);
 static void take_turn(Turn *turn);
 static void admit_probes(Turn *turn);
 static void tend(Turn *turn, const LlmqSlot *slot, Family *family);
-static int wanted_workers(const LlmqSlot *slot, const Family *family);
+static bool is_wanted(const LlmqSlot *slot, const Family *family, int index);
 static void begin_family(const LlmqSlot *slot, Family *family);
 static bool child_runs(Turn *turn, const LlmqSlot *slot, Child *child, int index);
 static void note_death(Turn *turn, const LlmqSlot *slot, Child *child);
 static void stop_child(const LlmqSlot *slot, Child *child, int index);
 static bool may_start(Turn *turn, const LlmqSlot *slot, Child *child);
+static void name_child(BackgroundWorker *worker, const LlmqSlot *slot, int index);
 static void start_child(Turn *turn, const LlmqSlot *slot, Child *child, int index);
-static void report_no_process(Turn *turn, const LlmqSlot *slot);
+static void report_no_process(Turn *turn, const LlmqSlot *slot, const BackgroundWorker *worker);
 static bool is_served(Turn *turn, Oid database);
 static void due(Turn *turn, TimestampTz at);
 static void rest(TimestampTz next);
@@ -276,22 +277,21 @@ admit_probes(Turn *turn)
 static void
 tend(Turn *turn, const LlmqSlot *slot, Family *family)
 {
-	int wanted;
 	int running = 0;
 	int i;
 
 	if (family->database != slot->database || family->orders != slot->orders)
 		begin_family(slot, family);
-	wanted = wanted_workers(slot, family);
-	for (i = 0; i < LLMQ_MAX_WORKERS; i++)
+	for (i = 0; i < LLMQ_MAX_PROCESSES; i++)
 	{
 		Child *child = &family->children[i];
 		bool runs = child_runs(turn, slot, child, i);
+		bool wanted = is_wanted(slot, family, i);
 
 		running += runs;
-		if (runs && i >= wanted)
+		if (runs && !wanted)
 			stop_child(slot, child, i);
-		else if (!runs && i < wanted && may_start(turn, slot, child))
+		else if (!runs && wanted && may_start(turn, slot, child))
 			start_child(turn, slot, child, i);
 	}
 	if (running == 0 && (slot->status == LLMQ_STATUS_ABSENT || family->excluded))
@@ -315,30 +315,31 @@ begin_family(const LlmqSlot *slot, Family *family)
 	family->orders = slot->orders;
 	family->excluded = false;
 	no_process_until = 0;
-	for (i = 0; i < LLMQ_MAX_WORKERS; i++)
+	for (i = 0; i < LLMQ_MAX_PROCESSES; i++)
 	{
 		family->children[i].not_before = 0;
 		family->children[i].backoff_ms = 0;
 	}
 }
 
-static int
-wanted_workers(const LlmqSlot *slot, const Family *family)
+/* The first process of a database finds out whether the extension is there. */
+static bool
+is_wanted(const LlmqSlot *slot, const Family *family, int index)
 {
 	if (!llmq_enabled || family->excluded)
-		return 0;
+		return false;
 	switch (slot->status)
 	{
 		case LLMQ_STATUS_UNKNOWN:
-			return Min(llmq_workers, 1);
+			return index == (llmq_workers > 0 ? 0 : LLMQ_SETTLER);
 		case LLMQ_STATUS_WANTED:
 		case LLMQ_STATUS_ASIDE:
-			return llmq_workers;
+			return index == LLMQ_SETTLER || index < llmq_workers;
 		case LLMQ_STATUS_ABSENT:
 		case LLMQ_STATUS_STOPPED:
-			return 0;
+			return false;
 	}
-	return 0;
+	return false;
 }
 
 static bool
@@ -347,7 +348,7 @@ child_runs(Turn *turn, const LlmqSlot *slot, Child *child, int index)
 	pid_t pid;
 
 	if (child->handle == NULL)
-		return slot->workers[index].pid != 0;
+		return slot->processes[index].pid != 0;
 	if (GetBackgroundWorkerPid(child->handle, &pid) != BGWH_STOPPED)
 		return true;
 	note_death(turn, slot, child);
@@ -381,7 +382,7 @@ static void
 stop_child(const LlmqSlot *slot, Child *child, int index)
 {
 	if (child->handle == NULL)
-		kill(slot->workers[index].pid, SIGTERM);
+		kill(slot->processes[index].pid, SIGTERM);
 	else if (!child->terminated)
 		TerminateBackgroundWorker(child->handle);
 	child->terminated = true;
@@ -414,6 +415,22 @@ may_start(Turn *turn, const LlmqSlot *slot, Child *child)
 }
 
 static void
+name_child(BackgroundWorker *worker, const LlmqSlot *slot, int index)
+{
+	bool settles = index == LLMQ_SETTLER;
+
+	strlcpy(worker->bgw_library_name, "llmq", sizeof(worker->bgw_library_name));
+	strlcpy(worker->bgw_function_name, settles ? "llmq_settler_main" : "llmq_worker_main",
+			sizeof(worker->bgw_function_name));
+	strlcpy(worker->bgw_type, settles ? "llmq settler" : "llmq worker", BGW_MAXLEN);
+	if (settles)
+		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq settler of database %u", slot->database);
+	else
+		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq worker %d of database %u", index + 1,
+				 slot->database);
+}
+
+static void
 start_child(Turn *turn, const LlmqSlot *slot, Child *child, int index)
 {
 	BackgroundWorker worker;
@@ -427,11 +444,7 @@ start_child(Turn *turn, const LlmqSlot *slot, Child *child, int index)
 	worker.bgw_notify_pid = MyProcPid;
 	worker.bgw_main_arg = ObjectIdGetDatum(slot->database);
 	memcpy(worker.bgw_extra, &index, sizeof(index));
-	strlcpy(worker.bgw_library_name, "llmq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "llmq_worker_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_type, "llmq worker", BGW_MAXLEN);
-	snprintf(worker.bgw_name, BGW_MAXLEN, "llmq worker %d of database %u", index + 1,
-			 slot->database);
+	name_child(&worker, slot, index);
 
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	registered = RegisterDynamicBackgroundWorker(&worker, &child->handle);
@@ -439,7 +452,7 @@ start_child(Turn *turn, const LlmqSlot *slot, Child *child, int index)
 	if (!registered)
 	{
 		child->handle = NULL;
-		report_no_process(turn, slot);
+		report_no_process(turn, slot, &worker);
 		return;
 	}
 	child->started_at = turn->now;
@@ -451,7 +464,7 @@ start_child(Turn *turn, const LlmqSlot *slot, Child *child, int index)
 
 /* Once an episode: retries are silent. */
 static void
-report_no_process(Turn *turn, const LlmqSlot *slot)
+report_no_process(Turn *turn, const LlmqSlot *slot, const BackgroundWorker *worker)
 {
 	no_process_until = TimestampTzPlusMilliseconds(turn->now, NO_PROCESS_RETRY_MS);
 	due(turn, no_process_until);
@@ -461,9 +474,8 @@ report_no_process(Turn *turn, const LlmqSlot *slot)
 	no_process_reported = true;
 	ereport(WARNING,
 			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-			 errmsg("could not start an llmq worker for database %u: no background worker process "
-					"is free",
-					slot->database),
+			 errmsg("could not start an %s for database %u: no background worker process is free",
+					worker->bgw_type, slot->database),
 			 errdetail("It is tried again every %d seconds.", NO_PROCESS_RETRY_MS / 1000),
 			 errhint("Increase max_worker_processes (now %d) and restart the server, or lower "
 					 "llmq.workers.",

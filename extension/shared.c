@@ -43,7 +43,7 @@ static void request_memory(void);
 static void start_up(void);
 static LlmqSlot *find_slot(Oid database);
 static LlmqSlot *make_slot(Oid database);
-static int count_workers(const LlmqSlot *slot);
+static int count_processes(const LlmqSlot *slot, int most);
 static void set_latch(const LlmqProcess *process);
 static void enter(LlmqProcess *process);
 static void leave_worker(int code, Datum index);
@@ -107,13 +107,13 @@ llmq_shared_register_worker(Oid database, int index)
 	LlmqSlot *slot;
 	bool entered = false;
 
-	Assert(index >= 0 && index < LLMQ_MAX_WORKERS);
+	Assert(index >= 0 && index < LLMQ_MAX_PROCESSES);
 	llmq_shared_attach();
 	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
 	slot = make_slot(database);
-	if (slot != NULL && slot->status != LLMQ_STATUS_STOPPED && slot->workers[index].pid == 0)
+	if (slot != NULL && slot->status != LLMQ_STATUS_STOPPED && slot->processes[index].pid == 0)
 	{
-		enter(&slot->workers[index]);
+		enter(&slot->processes[index]);
 		orders_seen = slot->orders;
 		entered = true;
 	}
@@ -132,7 +132,7 @@ leave_worker(int code, Datum index)
 	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
 	for (i = 0; i < LLMQ_MAX_DATABASES; i++)
 	{
-		LlmqProcess *worker = &state->slots[i].workers[DatumGetInt32(index)];
+		LlmqProcess *worker = &state->slots[i].processes[DatumGetInt32(index)];
 
 		if (worker->pid == MyProcPid)
 			worker->pid = 0;
@@ -181,7 +181,40 @@ llmq_shared_count_workers(Oid database)
 {
 	LlmqSlot slot;
 
-	return llmq_shared_look(database, &slot) ? count_workers(&slot) : 0;
+	return llmq_shared_look(database, &slot) ? count_processes(&slot, LLMQ_MAX_WORKERS) : 0;
+}
+
+void
+llmq_shared_note_stubborn(Oid database, const pg_uuid_t *job)
+{
+	LlmqSlot *slot;
+
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = find_slot(database);
+	if (slot != NULL)
+	{
+		slot->has_stubborn = true;
+		slot->stubborn = *job;
+	}
+	LWLockRelease(&state->lock);
+}
+
+bool
+llmq_shared_take_stubborn(Oid database, pg_uuid_t *job)
+{
+	LlmqSlot *slot;
+	bool found;
+
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	slot = find_slot(database);
+	found = slot != NULL && slot->has_stubborn;
+	if (found)
+	{
+		*job = slot->stubborn;
+		slot->has_stubborn = false;
+	}
+	LWLockRelease(&state->lock);
+	return found;
 }
 
 /* -- sessions ---------------------------------------------------------------- */
@@ -198,7 +231,20 @@ llmq_shared_wake(Oid database, bool changed)
 	if (slot != NULL && changed)
 		slot->changes++;
 	for (i = 0; slot != NULL && i < LLMQ_MAX_WORKERS; i++)
-		set_latch(&slot->workers[i]);
+		set_latch(&slot->processes[i]);
+	LWLockRelease(&state->lock);
+}
+
+void
+llmq_shared_wake_settler(Oid database)
+{
+	LlmqSlot *slot;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_SHARED);
+	slot = find_slot(database);
+	if (slot != NULL)
+		set_latch(&slot->processes[LLMQ_SETTLER]);
 	LWLockRelease(&state->lock);
 }
 
@@ -243,10 +289,10 @@ llmq_shared_order_stop(Oid database)
 	slot = make_slot(database);
 	if (slot != NULL)
 		slot->status = LLMQ_STATUS_STOPPED;
-	for (i = 0; slot != NULL && i < LLMQ_MAX_WORKERS; i++)
+	for (i = 0; slot != NULL && i < LLMQ_MAX_PROCESSES; i++)
 	{
-		if (slot->workers[i].pid != 0)
-			kill(slot->workers[i].pid, SIGTERM);
+		if (slot->processes[i].pid != 0)
+			kill(slot->processes[i].pid, SIGTERM);
 	}
 	set_latch(&state->launcher);
 	LWLockRelease(&state->lock);
@@ -343,7 +389,8 @@ llmq_shared_forget(const LlmqSlot *seen)
 
 	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
 	slot = find_slot(seen->database);
-	if (slot != NULL && slot->orders == seen->orders && count_workers(slot) == 0)
+	if (slot != NULL && slot->orders == seen->orders &&
+		count_processes(slot, LLMQ_MAX_PROCESSES) == 0)
 		memset(slot, 0, sizeof(LlmqSlot));
 	LWLockRelease(&state->lock);
 }
@@ -390,14 +437,15 @@ make_slot(Oid database)
 	return slot;
 }
 
+/* Among the first `most`. */
 static int
-count_workers(const LlmqSlot *slot)
+count_processes(const LlmqSlot *slot, int most)
 {
 	int count = 0;
 	int i;
 
-	for (i = 0; i < LLMQ_MAX_WORKERS; i++)
-		count += slot->workers[i].pid != 0;
+	for (i = 0; i < most; i++)
+		count += slot->processes[i].pid != 0;
 	return count;
 }
 

@@ -11,9 +11,14 @@
 #define LLMQ_SHARED_H
 
 #include "datatype/timestamp.h"
+#include "utils/uuid.h"
 
 #define LLMQ_MAX_DATABASES 64
 #define LLMQ_MAX_WORKERS   8
+
+/* A database's processes: its workers, and behind them its settler. */
+#define LLMQ_SETTLER	   LLMQ_MAX_WORKERS
+#define LLMQ_MAX_PROCESSES (LLMQ_MAX_WORKERS + 1)
 
 /* What the launcher is to do for a database. */
 typedef enum LlmqStatus
@@ -49,7 +54,9 @@ typedef struct LlmqSlot
 	LlmqTrouble trouble;
 	uint32 orders;	/* calls of llmq.start_worker() so far */
 	uint32 changes; /* wake-ups so far that tell of a change */
-	LlmqProcess workers[LLMQ_MAX_WORKERS];
+	LlmqProcess processes[LLMQ_MAX_PROCESSES];
+	bool has_stubborn;
+	pg_uuid_t stubborn; /* the job whose on_complete its settler could end only with itself */
 } LlmqSlot;
 
 /* The launcher, as others see it. */
@@ -69,12 +76,12 @@ extern void llmq_shared_install_hooks(void);
  */
 extern void llmq_shared_attach(void);
 
-/* -- for workers ------------------------------------------------------------- */
+/* -- for workers and settlers ------------------------------------------------ */
 
 /*
- * Enters the calling process as worker `index` (from 0) of a database, until it
- * exits; MyProc must exist.  False if the place is taken or the database's
- * workers are stopped: the process must then end, with exit code 0.
+ * Enters the calling process as worker `index` (from 0) of a database, or as its
+ * settler (LLMQ_SETTLER), until it exits; MyProc must exist.  False if the place is taken or the
+ * database's workers are stopped: the process must then end, with exit code 0.
  */
 extern bool llmq_shared_register_worker(Oid database, int index);
 
@@ -88,10 +95,15 @@ extern void llmq_shared_report(Oid database, LlmqStatus status);
 /* LLMQ_STATUS_UNKNOWN also for a database that is not there. */
 extern LlmqStatus llmq_shared_status(Oid database);
 
+/* Its settler is not counted. */
 extern int llmq_shared_count_workers(Oid database);
 
 /* A number that grows with each change that workers must look at before they claim. */
 extern uint32 llmq_shared_changes(Oid database);
+
+/* Notes the job whose on_complete ends its settler, for the next one: that one takes it. */
+extern void llmq_shared_note_stubborn(Oid database, const pg_uuid_t *job);
+extern bool llmq_shared_take_stubborn(Oid database, pg_uuid_t *job);
 
 /* -- for sessions; after llmq_shared_attach() these throw nothing ------------------ */
 
@@ -100,6 +112,8 @@ extern uint32 llmq_shared_changes(Oid database);
  * more to see than ready jobs.
  */
 extern void llmq_shared_wake(Oid database, bool changed);
+
+extern void llmq_shared_wake_settler(Oid database);
 
 /* Enters a database whose workers nobody has asked for yet, and wakes the launcher. */
 extern void llmq_shared_suggest(Oid database);
@@ -132,7 +146,7 @@ extern void llmq_shared_copy(LlmqSlot *slots);
 /* Gives a database a slot in status UNKNOWN, if it has none; false if all are taken. */
 extern bool llmq_shared_admit(Oid database);
 
-/* Frees a database's slot, if it has no workers and nobody ordered some since `seen`. */
+/* Frees a database's slot, if it has no processes and nobody ordered some since `seen`. */
 extern void llmq_shared_forget(const LlmqSlot *seen);
 
 extern void llmq_shared_set_trouble(Oid database, LlmqTrouble trouble);

@@ -113,6 +113,8 @@ carry_out(void)
 		llmq_shared_wake(MyDatabaseId, true);
 	else if (pending[LLMQ_REQUEST_WAKE].level != InvalidSubTransactionId)
 		llmq_shared_wake(MyDatabaseId, false);
+	if (pending[LLMQ_REQUEST_SETTLE].level != InvalidSubTransactionId)
+		llmq_shared_wake_settler(MyDatabaseId);
 }
 
 /* Says at commit how to make it last: CREATE EXTENSION hides what its script says below WARNING. */
@@ -146,7 +148,7 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId ended, SubTransaction
 	}
 }
 
-/* DROP EXTENSION wakes the workers, which find nothing left to do and leave. */
+/* DROP EXTENSION wakes all processes, which find nothing left to do and leave. */
 static void
 at_object_access(ObjectAccessType access, Oid class, Oid object, int column, void *argument)
 {
@@ -154,7 +156,10 @@ at_object_access(ObjectAccessType access, Oid class, Oid object, int column, voi
 		previous_access_hook(access, class, object, column, argument);
 	if (access == OAT_DROP && class == ExtensionRelationId &&
 		object == get_extension_oid("llmq", true))
+	{
 		llmq_wakeup_request(LLMQ_REQUEST_WAKE);
+		llmq_wakeup_request(LLMQ_REQUEST_SETTLE);
+	}
 }
 
 static bool

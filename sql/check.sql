@@ -7,6 +7,7 @@ CREATE OR REPLACE VIEW llmq.job_place AS
     UNION ALL SELECT job_id, 'deferred' FROM llmq.deferred
     UNION ALL SELECT job_id, 'blocked' FROM llmq.blocked
     UNION ALL SELECT job_id, 'lease' FROM llmq.lease
+    UNION ALL SELECT job_id, 'answer' FROM llmq.answer WHERE NOT dead
     UNION ALL SELECT job_id, 'result' FROM llmq.result
     UNION ALL SELECT job_id, 'dead_job' FROM llmq.dead_job
     UNION ALL SELECT job_id, 'cancelled_job' FROM llmq.cancelled_job;
@@ -84,6 +85,26 @@ AS $$
         WHERE a.job_id = l.job_id AND a.delivery = l.deliveries)
 $$;
 
+-- Answers that wait for their on_complete, or were given up with their jobs.
+CREATE OR REPLACE FUNCTION llmq.check_answers()
+RETURNS TABLE (invariant text, job_id uuid, detail text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT 'an answer that is kept is the success of a job with on_complete', n.job_id, n.entry ->> 'outcome'
+    FROM llmq.answer AS n LEFT JOIN llmq.job AS j ON j.job_id = n.job_id
+    WHERE j.on_complete IS NULL OR (n.entry ->> 'outcome') IS DISTINCT FROM 'succeeded'
+        OR (n.entry ->> 'job_id')::uuid IS DISTINCT FROM n.job_id
+    UNION ALL
+    SELECT 'a dead answer belongs to a dead job', n.job_id, n.error_message
+    FROM llmq.answer AS n
+    WHERE n.dead AND NOT EXISTS (SELECT FROM llmq.dead_job AS d WHERE d.job_id = n.job_id)
+    UNION ALL
+    SELECT 'a job whose callback failed has its answer', d.job_id, d.error_message
+    FROM llmq.dead_job AS d
+    WHERE d.error_class = 'callback_failed'
+        AND NOT EXISTS (SELECT FROM llmq.answer AS n WHERE n.job_id = d.job_id AND n.dead)
+$$;
+
 -- The outbox: every effect that a job's end promised is there, once.
 CREATE OR REPLACE FUNCTION llmq.check_outbox_messages()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
@@ -118,7 +139,8 @@ AS $$
             SELECT FROM llmq.ready AS d WHERE d.job_id = m.job_id AND d.deaths > 0
             UNION ALL SELECT FROM llmq.deferred AS d WHERE d.job_id = m.job_id AND d.deaths > 0
             UNION ALL SELECT FROM llmq.blocked AS d WHERE d.job_id = m.job_id AND d.deaths > 0
-            UNION ALL SELECT FROM llmq.lease AS d WHERE d.job_id = m.job_id AND d.deaths > 0)
+            UNION ALL SELECT FROM llmq.lease AS d WHERE d.job_id = m.job_id AND d.deaths > 0
+            UNION ALL SELECT FROM llmq.answer AS d WHERE d.job_id = m.job_id AND d.deaths > 0)
 $$;
 
 -- Configuration that names what is not there.
@@ -141,6 +163,7 @@ LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT * FROM llmq.check_jobs()
     UNION ALL SELECT * FROM llmq.check_leases()
+    UNION ALL SELECT * FROM llmq.check_answers()
     UNION ALL SELECT * FROM llmq.check_outbox_messages()
     UNION ALL SELECT * FROM llmq.check_configuration()
 $$;

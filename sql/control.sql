@@ -54,7 +54,7 @@ BEGIN
     PERFORM llmq.note_home();
     PERFORM llmq.takeover(NULL, true);
     UPDATE llmq.worker_session SET state = 'running' WHERE state = 'quarantined';
-    PERFORM llmq.wake_worker();
+    PERFORM llmq.wake_worker(), llmq.wake_settler();
 END
 $$;
 COMMENT ON FUNCTION llmq.resume_after_restore() IS
@@ -63,6 +63,10 @@ COMMENT ON FUNCTION llmq.resume_after_restore() IS
 CREATE OR REPLACE FUNCTION llmq.wake_worker() RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_wake_worker_1';
 COMMENT ON FUNCTION llmq.wake_worker() IS 'wakes the workers of this database when the transaction commits';
+
+CREATE OR REPLACE FUNCTION llmq.wake_settler() RETURNS void
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_wake_settler_1';
+COMMENT ON FUNCTION llmq.wake_settler() IS 'wakes the settler of this database when the transaction commits';
 
 -- Changed configuration wakes the worker, which then reads it again.
 CREATE OR REPLACE FUNCTION llmq.wake_on_change() RETURNS trigger

@@ -183,9 +183,10 @@ BEGIN
     free := ARRAY(SELECT l.job_id FROM llmq.lease AS l WHERE l.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
         || ARRAY(SELECT r.job_id FROM llmq.ready AS r WHERE r.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
         || ARRAY(SELECT d.job_id FROM llmq.deferred AS d WHERE d.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
-        || ARRAY(SELECT b.job_id FROM llmq.blocked AS b WHERE b.job_id = ANY (parents) FOR UPDATE SKIP LOCKED);
+        || ARRAY(SELECT b.job_id FROM llmq.blocked AS b WHERE b.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
+        || ARRAY(SELECT n.job_id FROM llmq.answer AS n WHERE n.job_id = ANY (parents) AND NOT n.dead FOR UPDATE SKIP LOCKED);
     RETURN EXISTS (
         SELECT FROM unnest(parents) AS p JOIN llmq.job_place AS q ON q.job_id = p
-        WHERE q.place IN ('lease', 'ready', 'deferred', 'blocked') AND p <> ALL (free));
+        WHERE q.place IN ('lease', 'ready', 'deferred', 'blocked', 'answer') AND p <> ALL (free));
 END
 $$;

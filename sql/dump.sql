@@ -8,7 +8,7 @@ BEGIN
     -- One statement each: all of them update the same row of pg_extension.
     FOREACH relation IN ARRAY '{
         llmq.endpoint, llmq.queue, llmq.destination, llmq.budget, llmq.role_tenant,
-        llmq.job, llmq.ready, llmq.deferred, llmq.blocked, llmq.dependency, llmq.lease, llmq.result, llmq.attempt,
+        llmq.job, llmq.ready, llmq.deferred, llmq.blocked, llmq.dependency, llmq.lease, llmq.answer, llmq.result, llmq.attempt,
         llmq.dead_job, llmq.cancelled_job, llmq.idempotency,
         llmq.message, llmq.message_pending, llmq.message_done,
         llmq.home, llmq.ready_seq_seq, llmq.message_id_seq, llmq.worker_session_id_seq

@@ -90,7 +90,9 @@ BEGIN
     job.tenant := tenant;
     job.queue := queue;
     job.outbox := outbox;
-    job.on_complete := on_complete;
+    IF on_complete IS NOT NULL THEN
+        job.on_complete := llmq.callback_name(on_complete, caller);
+    END IF;
     job.policy := policy;
     submitted := llmq.enqueue(llmq.prepare_job(job, caller, llmq.http_scope(method, path)));
     IF submitted.replayed THEN

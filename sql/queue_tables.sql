@@ -1,7 +1,7 @@
 -- The queue.  The job row is wide and immutable: written at submit, read at
 -- claim, never updated.  Where a job stands is which small table holds its id;
--- a job is in exactly one of ready, deferred, blocked, lease, result, dead_job and
--- cancelled_job (llmq.check() proves it).  A move is one statement.
+-- a job is in exactly one of ready, deferred, blocked, lease, answer, result, dead_job
+-- and cancelled_job (llmq.check() proves it).  A move is one statement.
 
 CREATE TABLE llmq.job (
     job_id uuid PRIMARY KEY,
@@ -29,6 +29,7 @@ CREATE TABLE llmq.job (
     submitted_at timestamptz NOT NULL
 );
 CREATE INDEX job_run_id_idx ON llmq.job (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX job_on_complete_idx ON llmq.job (job_id) WHERE on_complete IS NOT NULL;
 COMMENT ON TABLE llmq.job IS 'what was submitted; never updated; the record of its idempotency key';
 
 -- What travels with a job's id from table to table.
@@ -111,6 +112,28 @@ CREATE TABLE llmq.lease (
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0);
 COMMENT ON TABLE llmq.lease IS 'jobs that a worker is running';
+
+-- The answers of jobs with an on_complete, until the settler has settled them.  One that
+-- is dead stands beside its job in dead_job, for llmq.redrive.
+CREATE TABLE llmq.answer (
+    job_id uuid PRIMARY KEY,
+    queue text NOT NULL,
+    tenant text NOT NULL,
+    priority smallint NOT NULL,
+    deliveries int NOT NULL,
+    counted int NOT NULL,
+    deaths int NOT NULL,
+    entry jsonb NOT NULL, -- as worker_settle was given it, attempts included
+    failures int NOT NULL DEFAULT 0, -- tries to settle it so far, since the last redrive
+    due_at timestamptz NOT NULL,
+    dead boolean NOT NULL DEFAULT false,
+    error_message text,
+    answered_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX answer_due_at_idx ON llmq.answer (due_at) WHERE NOT dead;
+COMMENT ON TABLE llmq.answer IS
+    'answers whose on_complete has not been run yet; they were paid for, and settling them is retried';
 
 CREATE TABLE llmq.recall (
     worker_id bigint NOT NULL,

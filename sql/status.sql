@@ -7,6 +7,7 @@ AS $$
     SELECT CASE
         WHEN EXISTS (SELECT FROM llmq.result WHERE job_id = of_job) THEN 'succeeded'
         WHEN EXISTS (SELECT FROM llmq.lease WHERE job_id = of_job) THEN 'running'
+        WHEN EXISTS (SELECT FROM llmq.answer WHERE job_id = of_job AND NOT dead) THEN 'running'
         WHEN EXISTS (SELECT FROM llmq.ready WHERE job_id = of_job) THEN 'ready'
         WHEN EXISTS (SELECT FROM llmq.deferred WHERE job_id = of_job) THEN 'scheduled'
         WHEN EXISTS (SELECT FROM llmq.blocked WHERE job_id = of_job) THEN 'blocked'
@@ -48,7 +49,7 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
     SELECT j.job_id, j.tenant, j.queue,
         CASE
             WHEN r.job_id IS NOT NULL THEN 'succeeded'
-            WHEN l.job_id IS NOT NULL THEN 'running'
+            WHEN l.job_id IS NOT NULL OR n.job_id IS NOT NULL THEN 'running'
             WHEN y.job_id IS NOT NULL THEN 'ready'
             WHEN w.job_id IS NOT NULL THEN 'scheduled'
             WHEN b.job_id IS NOT NULL THEN 'blocked'
@@ -56,8 +57,8 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
             WHEN c.job_id IS NOT NULL THEN 'cancelled'
         END AS state,
         j.priority::int AS priority, j.run_at,
-        coalesce(r.deliveries, l.deliveries, y.deliveries, w.deliveries, b.deliveries, d.deliveries,
-            c.deliveries)
+        coalesce(r.deliveries, l.deliveries, n.deliveries, y.deliveries, w.deliveries, b.deliveries,
+            d.deliveries, c.deliveries)
             AS deliveries,
         a.attempts, j.submitted_by, j.submitted_at, a.started_at,
         coalesce(r.created_at, d.died_at, c.cancelled_at) AS finished_at,
@@ -66,20 +67,24 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
         CASE WHEN s.full_sight THEN coalesce(r.text, d.text) END AS text,
         CASE WHEN s.full_sight THEN r.json END AS json,
         r.input_tokens, r.output_tokens, r.cached_tokens, r.cost,
-        coalesce(d.error_class, w.error_class) AS error_class,
-        CASE WHEN s.full_sight THEN coalesce(d.error_message, w.error_message) END AS error_message,
+        coalesce(d.error_class, w.error_class, CASE WHEN n.failures > 0 THEN 'callback_failed' END)
+            AS error_class,
+        CASE WHEN s.full_sight THEN coalesce(d.error_message, w.error_message, n.error_message) END
+            AS error_message,
         CASE
+            WHEN n.job_id IS NOT NULL THEN 'on_complete'
             WHEN w.job_id IS NOT NULL THEN coalesce(w.error_class, 'run_at')
             WHEN b.job_id IS NOT NULL THEN 'after'
             WHEN y.job_id IS NOT NULL THEN llmq.wait_reason(j.queue)
         END AS wait_reason,
-        w.due_at AS wait_until,
+        coalesce(w.due_at, n.due_at) AS wait_until,
         CASE WHEN s.full_sight THEN j.metadata END AS metadata,
         j.run_id, j.step
     FROM llmq.job AS j
     CROSS JOIN LATERAL (SELECT llmq.may_see(j.submitted_by) AS full_sight) AS s
     LEFT JOIN llmq.result AS r ON r.job_id = j.job_id
     LEFT JOIN llmq.lease AS l ON l.job_id = j.job_id
+    LEFT JOIN llmq.answer AS n ON n.job_id = j.job_id AND NOT n.dead
     LEFT JOIN llmq.ready AS y ON y.job_id = j.job_id
     LEFT JOIN llmq.deferred AS w ON w.job_id = j.job_id
     LEFT JOIN llmq.blocked AS b ON b.job_id = j.job_id
@@ -106,7 +111,7 @@ CREATE OR REPLACE VIEW llmq.dead_letter WITH (security_barrier) AS
     FROM llmq.dead_job AS d JOIN llmq.job AS j ON j.job_id = d.job_id
     WHERE llmq.may_see(j.submitted_by);
 COMMENT ON VIEW llmq.dead_letter IS
-    'dead jobs with their last error, and the text of a truncated answer';
+    'dead jobs with their last error, and the text of an answer that was truncated or could not be settled';
 
 CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
     SELECT m.id, m.tenant, m.topic, m.dedupe_key, m.payload, m.job_id, m.created_at,

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION llmq.cancel(job_id uuid) RETURNS boolean
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.cancel(uuid) IS
-    'cancels a job that is not final, and ends its network call; false if it is final; PT404 for a job that is not the caller''s';
+    'cancels a job that is not final, and ends its network call or keeps its on_complete from being run; false if it is final; PT404 for a job that is not the caller''s';
 
 CREATE OR REPLACE FUNCTION llmq.cancel_as(caller name, job_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
@@ -20,6 +20,9 @@ BEGIN
             'A role can cancel the jobs that it, or a role it is a member of, has submitted.');
     END IF;
     place := llmq.take_place(cancel_as.job_id, 'the job was cancelled while it ran');
+    IF place.job_id IS NULL THEN
+        place := llmq.take_answer(cancel_as.job_id);
+    END IF;
     IF place.job_id IS NULL THEN
         RETURN false;
     END IF;
@@ -42,7 +45,7 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION llmq.redrive(uuid) IS
-    'makes a dead job ready again, with all its deliveries before it; false if it is not dead';
+    'makes a dead job ready again, with all its deliveries before it; one whose on_complete failed is settled from its answer, without a call; false if it is not dead';
 
 -- Redrives a job, but not those that come after it.
 CREATE OR REPLACE FUNCTION llmq.redrive_alone(dead_job uuid) RETURNS boolean
@@ -56,7 +59,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    IF d.error_class = 'dependency_failed' THEN
+    IF llmq.revive_answer(d) THEN
+        NULL;
+    ELSIF d.error_class = 'dependency_failed' THEN
         INSERT INTO llmq.blocked (job_id, queue, tenant, priority, deliveries, counted, deaths)
         VALUES (d.job_id, d.queue, d.tenant, d.priority, d.deliveries, 0, d.deaths);
     ELSE
@@ -107,6 +112,7 @@ BEGIN
     DELETE FROM llmq.dependency AS d USING unnest(jobs) AS id WHERE d.parent = id;
     DELETE FROM llmq.attempt AS a USING unnest(jobs) AS id WHERE a.job_id = id;
     DELETE FROM llmq.result AS r USING unnest(jobs) AS id WHERE r.job_id = id;
+    DELETE FROM llmq.answer AS n USING unnest(jobs) AS id WHERE n.job_id = id;
     DELETE FROM llmq.dead_job AS d USING unnest(jobs) AS id WHERE d.job_id = id;
     DELETE FROM llmq.cancelled_job AS c USING unnest(jobs) AS id WHERE c.job_id = id;
     DELETE FROM llmq.job AS j USING unnest(jobs) AS id WHERE j.job_id = id;

@@ -90,10 +90,6 @@ BEGIN
         PERFORM llmq.fail('PT400', 'after must name 1 to 1000 jobs',
             format('It is %s.', left(job.after::text, 200)), 'Leave it out for a job that waits for none.');
     END IF;
-    IF job.on_complete IS NOT NULL THEN
-        PERFORM llmq.fail('0A000', 'on_complete is not supported by this version of llmq', NULL,
-            'Submit the next job with after => ARRAY[job_id] of this one.');
-    END IF;
 END
 $$;
 
@@ -141,7 +137,9 @@ BEGIN
     job.params := params;
     job.metadata := metadata;
     job.outbox := outbox;
-    job.on_complete := on_complete;
+    IF on_complete IS NOT NULL THEN
+        job.on_complete := llmq.callback_name(on_complete, caller);
+    END IF;
     job.run_at := run_at;
     job.priority := CASE WHEN priority NOT BETWEEN 0 AND 9 THEN -1 ELSE priority END;
     job.expires_at := expires_at;

@@ -43,14 +43,18 @@ DECLARE
         metadata, outbox, on_complete, run_at, priority, expires_at, after, run_id, step, policy}';
     index int := 0;
     element jsonb;
+    job llmq.job;
     prepared llmq.job[] := '{}';
     problem text;
     detail text;
     hint text;
 BEGIN
     FOR element IN SELECT e FROM jsonb_array_elements(jobs) AS e LOOP
-        prepared := array_append(prepared,
-            llmq.prepare_job(llmq.job_of_json(element, names), caller, 'submit'));
+        job := llmq.job_of_json(element, names);
+        IF job.on_complete IS NOT NULL THEN
+            job.on_complete := llmq.callback_name(llmq.find_callback(job.on_complete), caller);
+        END IF;
+        prepared := array_append(prepared, llmq.prepare_job(job, caller, 'submit'));
         index := index + 1;
     END LOOP;
     RETURN prepared;

@@ -13,7 +13,7 @@
 --   attempts        array of rows of llmq.attempt, spans in microseconds,
 --                   started_at in microseconds since the Unix epoch
 --
--- One row comes back for each: settled (done), late (another delivery was first
+-- One row comes back for each: settled (done, or kept for the settler), late (another delivery was first
 -- or the job is final: only its attempts were recorded), gone (the job is not
 -- known any more).
 CREATE OR REPLACE FUNCTION llmq.worker_settle(own bigint, entries jsonb)
@@ -97,8 +97,34 @@ BEGIN
 END
 $$;
 
--- Settles entries whose jobs were taken out of their places by the caller.
+-- Settles entries whose jobs were taken out of their places by the caller.  An answer that
+-- an on_complete waits for is kept for the settler instead, who alone may wait for a
+-- user's function.
 CREATE OR REPLACE FUNCTION llmq.settle_placed(placed llmq.placement[], entries jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+DECLARE
+    called uuid[] := ARRAY(
+        SELECT j.job_id FROM unnest(placed) AS p
+        JOIN llmq.job AS j ON j.job_id = p.job_id AND j.on_complete IS NOT NULL);
+BEGIN
+    IF called <> '{}' THEN
+        called := llmq.keep_answers(called, placed, entries);
+        placed := ARRAY(SELECT p FROM unnest(placed) AS p WHERE p.job_id <> ALL (called));
+        entries := (
+            SELECT jsonb_agg(e) FROM jsonb_array_elements(entries) AS e
+            WHERE (e ->> 'job_id')::uuid <> ALL (called));
+    END IF;
+    IF placed <> '{}' THEN
+        PERFORM llmq.settle_now(placed, entries);
+    END IF;
+END
+$$;
+
+-- The same, here and now.
+CREATE OR REPLACE FUNCTION llmq.settle_now(placed llmq.placement[], entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -107,25 +133,17 @@ DECLARE
     done llmq.placement[];
     failed record;
 BEGIN
-    IF placed IS NULL THEN
-        RETURN;
-    END IF;
     WITH answer AS (
         INSERT INTO llmq.result (job_id, text, json, tool_calls, embedding, model, endpoint,
             finish_reason, input_tokens, output_tokens, cached_tokens, cost, response,
             queue, deliveries, deaths)
-        SELECT e.job_id, e.text, e.json::jsonb, e.tool_calls::jsonb, e.embedding::float4[], e.model,
+        SELECT e.job_id, e.text, e.json, e.tool_calls, e.embedding, e.model,
             e.endpoint, e.finish_reason, e.input_tokens, e.output_tokens, e.cached_tokens,
             llmq.cost(p, e.input_tokens, e.output_tokens, e.cached_tokens),
-            CASE WHEN e.raw_response THEN to_jsonb(e.response) ELSE e.response::jsonb END,
-            l.queue, l.deliveries, l.deaths
-        FROM jsonb_to_recordset(entries) AS e (job_id uuid, outcome text, text text, json text,
-            tool_calls text, embedding text, model text, endpoint text, finish_reason text,
-            input_tokens bigint, output_tokens bigint, cached_tokens bigint, response text,
-            raw_response boolean)
+            e.response, l.queue, l.deliveries, l.deaths
+        FROM llmq.read_answers(entries) AS e
         JOIN unnest(placed) AS l ON l.job_id = e.job_id
         LEFT JOIN llmq.endpoint AS p ON p.name = e.endpoint
-        WHERE e.outcome = 'succeeded'
         RETURNING result.job_id
     )
     SELECT array_agg(p) INTO done
@@ -159,15 +177,30 @@ BEGIN
 END
 $$;
 
--- Writes the attempts of settled deliveries.
-CREATE OR REPLACE FUNCTION llmq.record_attempts(entries jsonb) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+-- The answers among entries.
+CREATE OR REPLACE FUNCTION llmq.read_answers(entries jsonb)
+RETURNS TABLE (job_id uuid, text text, json jsonb, tool_calls jsonb, embedding float4[], model text,
+    endpoint text, finish_reason text, input_tokens bigint, output_tokens bigint, cached_tokens bigint,
+    response jsonb)
+LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
-BEGIN
-    INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
-        http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
-        output_tokens, cached_tokens, bytes_in, billing, request_id)
+    SELECT e.job_id, e.text, e.json::jsonb, e.tool_calls::jsonb, e.embedding::float4[], e.model, e.endpoint,
+        e.finish_reason, e.input_tokens, e.output_tokens, e.cached_tokens,
+        CASE WHEN e.raw_response THEN to_jsonb(e.response) ELSE e.response::jsonb END
+    FROM jsonb_to_recordset(entries) AS e (job_id uuid, outcome text, text text, json text, tool_calls text,
+        embedding text, model text, endpoint text, finish_reason text, input_tokens bigint,
+        output_tokens bigint, cached_tokens bigint, response text, raw_response boolean)
+    WHERE e.outcome = 'succeeded'
+$$;
+
+-- The attempts of entries.
+CREATE OR REPLACE FUNCTION llmq.read_attempts(entries jsonb)
+RETURNS TABLE (job_id uuid, delivery int, attempt int, endpoint text, started_at timestamptz,
+    duration interval, outcome text, http_status int, error_class text, error_message text,
+    retry_after interval, model text, finish_reason text, input_tokens bigint, output_tokens bigint,
+    cached_tokens bigint, bytes_in bigint, billing text, request_id text)
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
     SELECT e.job_id, e.delivery, a.attempt, a.endpoint, to_timestamp(a.started_at / 1e6),
         a.duration * interval '1 microsecond', a.outcome, a.http_status, a.error_class,
         a.error_message, a.retry_after * interval '1 microsecond', a.model, a.finish_reason,
@@ -177,6 +210,18 @@ BEGIN
         duration bigint, outcome text, http_status int, error_class text, error_message text,
         retry_after bigint, model text, finish_reason text, input_tokens bigint,
         output_tokens bigint, cached_tokens bigint, bytes_in bigint, billing text, request_id text)
+$$;
+
+-- Writes the attempts of settled deliveries.
+CREATE OR REPLACE FUNCTION llmq.record_attempts(entries jsonb) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
+        http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
+        output_tokens, cached_tokens, bytes_in, billing, request_id)
+    SELECT a.* FROM llmq.read_attempts(entries) AS a
     ON CONFLICT (job_id, delivery, attempt) DO NOTHING;
 END
 $$;

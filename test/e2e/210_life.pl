@@ -129,14 +129,14 @@ cmp_ok(now() - $ordered, '<', 7, 'and does not wait for the 8 s that were due');
 
 # -- no process is free ------------------------------------------------------------
 
-my $full = start_cluster(preload => 1, conf => { max_worker_processes => 2, max_logical_replication_workers => 0 });
+my $full = start_cluster(preload => 1, conf => { max_worker_processes => 3, max_logical_replication_workers => 0 });
 my $preloaded = $pg;
 $pg = $full;
 $pg->create_database('first', extension => 1, provider => $provider);
 $pg->wait_for_worker;
 $pg->create_database('second', extension => 1, provider => $provider);
 wait_for(sub { $pg->log_text =~ /no background worker process is free/ }, 20, 'the log says that no process is free');
-like($pg->log_text, qr/could not start an llmq worker.*HINT:  Increase max_worker_processes \(now 2\)/s, 'with max_worker_processes used up the log says what to do');
+like($pg->log_text, qr/could not start an llmq worker.*HINT:  Increase max_worker_processes \(now 3\)/s, 'with max_worker_processes used up the log says what to do');
 like(warning('crowded'), qr/All background worker processes are in use.*max_worker_processes/s, 'and so does submit');
 $pg->sql('SELECT llmq.stop_worker()', 'first');
 is($provider->wait_for_calls('crowded', 1, 40), 1, 'when a process is free again the worker starts by itself');

@@ -20,6 +20,9 @@ SELECT job_id AS dead FROM llmq.submit('x', 'dead', outbox => '[{"topic": "sad",
 SELECT job_id AS running FROM llmq.submit('x', 'running') \gset
 SELECT job_id AS later FROM llmq.submit('x', 'later', run_at => now() + interval '1 day') \gset
 SELECT job_id AS child FROM llmq.submit('x', 'child', after => ARRAY[:'running'::uuid]) \gset
+CREATE FUNCTION llmq_check_callback(jsonb) RETURNS void LANGUAGE sql AS '';
+SELECT job_id AS answered FROM llmq.submit('x', 'answered', on_complete => 'llmq_check_callback') \gset
+SELECT pg_temp.settle(:'answered', :worker, 'succeeded', 'success') \gset answered_
 SELECT pg_temp.settle(:'done', :worker, 'succeeded', 'success'), pg_temp.settle(:'dead', :worker, 'dead', 'permanent'),
     pg_temp.claim(:'running', :worker) \gset ended_
 SELECT id AS message FROM llmq.message WHERE job_id = :'done' \gset
@@ -45,7 +48,7 @@ $$;
 CREATE FUNCTION pg_temp.finds(sql text, expected text) RETURNS text LANGUAGE sql AS $$
     SELECT is(pg_temp.found_after(sql), expected, 'found: ' || split_part(expected, ' | ', 1) || ': ' || split_part(expected, ' | ', 3))
 $$;
-SELECT is((SELECT string_agg(place, ' ' ORDER BY place) FROM llmq.job_place), 'blocked dead_job deferred lease ready result', 'jobs are in all kinds of places');
+SELECT is((SELECT string_agg(place, ' ' ORDER BY place) FROM llmq.job_place), 'answer blocked dead_job deferred lease ready result', 'jobs are in all kinds of places');
 SELECT is(pg_temp.found_after('SELECT'), NULL, 'and nothing is broken');
 
 -- -- jobs ------------------------------------------------------------------------------------
@@ -84,6 +87,18 @@ SELECT matches(pg_temp.found_after('UPDATE llmq.lease SET deadline = now() - int
 SELECT pg_temp.finds(format('INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, billing) VALUES (%L, 1, 1, now(), %L, %L)', :'running', 'retry', 'none'),
     format('a lease''s delivery has not been settled | %s | delivery 1', :'running'));
 
+-- -- answers that are kept ---------------------------------------------------------------------
+
+SELECT pg_temp.finds(format('UPDATE llmq.job SET on_complete = NULL WHERE job_id = %L', :'answered'),
+    format('an answer that is kept is the success of a job with on_complete | %s | succeeded', :'answered'));
+SELECT pg_temp.finds('UPDATE llmq.answer SET entry = jsonb_set(entry, ''{outcome}'', ''"retry"'')',
+    format('an answer that is kept is the success of a job with on_complete | %s | retry', :'answered'));
+SELECT pg_temp.finds(format('UPDATE llmq.answer SET dead = true, error_message = %L; INSERT INTO llmq.ready (job_id, queue, tenant, priority)
+        SELECT job_id, queue, tenant, priority FROM llmq.answer', 'no'),
+    format('a dead answer belongs to a dead job | %s | no', :'answered'));
+SELECT pg_temp.finds(format('UPDATE llmq.dead_job SET error_class = %L, error_message = %L WHERE job_id = %L', 'callback_failed', 'no', :'dead'),
+    format('a job whose callback failed has its answer | %s | no', :'dead'));
+
 -- -- the outbox --------------------------------------------------------------------------------
 
 SELECT pg_temp.finds(format('DELETE FROM llmq.message_pending WHERE id = %s', :message),
@@ -108,9 +123,9 @@ SELECT pg_temp.finds('INSERT INTO llmq.role_tenant VALUES (''no such role'', ''x
 
 SELECT set_eq('SELECT DISTINCT invariant FROM tried',
     $$ SELECT replace(m[1], '''''', '''') FROM pg_proc, regexp_matches(prosrc, 'SELECT ''((?:[^'']|'''')+)'', ', 'g') AS m
-       WHERE pronamespace = 'llmq'::regnamespace AND proname ~ '^check_(jobs|leases|outbox_messages|configuration)$' $$,
+       WHERE pronamespace = 'llmq'::regnamespace AND proname ~ '^check_(jobs|leases|answers|outbox_messages|configuration)$' $$,
     'each invariant was broken and found');
-SELECT is((SELECT prosrc FROM pg_proc WHERE oid = 'llmq.check()'::regprocedure) ~* 'check_(?!jobs|leases|outbox_messages|configuration)', false,
+SELECT is((SELECT prosrc FROM pg_proc WHERE oid = 'llmq.check()'::regprocedure) ~* 'check_(?!jobs|leases|answers|outbox_messages|configuration)', false,
     'there are no others');
 
 SELECT * FROM finish();

@@ -373,8 +373,17 @@ sub workers
 {
 	my ($self, $db) = @_;
 	$db //= $self->{db};
-	return map { $_->{pid} } $self->rows('SELECT pid FROM pg_stat_activity WHERE backend_type ~ '
-		  . "'^llmq' AND datname = " . literal($db) . ' ORDER BY backend_start', 'postgres');
+	return map { $_->{pid} } $self->rows('SELECT pid FROM pg_stat_activity WHERE backend_type = '
+		  . "'llmq worker' AND datname = " . literal($db) . ' ORDER BY backend_start', 'postgres');
+}
+
+# Waits until the settler of the database runs, and returns its process id.
+sub wait_for_settler
+{
+	my ($self) = @_;
+	return LlmqTest::wait_for(sub {
+		$self->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'llmq settler' AND datname = current_database()});
+	}, 20, 'a settler serves the database');
 }
 
 # Waits until a worker serves the database, and returns its process id.

@@ -1,0 +1,197 @@
+/*
+ * callback.c
+ *		Running a user's on_complete function, with the rights of who submitted the job.
+ *
+ * The function is a stranger in a process that may do everything.  It must leave
+ * with no more rights than its role has, and leave nothing behind:
+ *
+ * - SET ROLE could be reset from inside.  So the user id is switched as a SECURITY
+ *   DEFINER function switches it, and SECURITY_RESTRICTED_OPERATION refuses RESET ROLE,
+ *   SET SESSION AUTHORIZATION, temporary tables, LISTEN, PREPARE and their like.
+ * - A trigger that is deferred would fire at commit, as us.  So all constraints are
+ *   made immediate before, and a restricted operation may defer none.
+ * - Settings go back to what they were, also those made without LOCAL; locks of the
+ *   session are let go of.
+ * - It cannot commit: a function that is called by SELECT never can.
+ * - statement_timeout does nothing in a background worker; its timer is armed here.  And
+ *   a function that catches the cancellation ends the process: nothing less ends it.
+ *
+ * An ERROR needs no undoing: the end of the transaction gives user id and settings back.
+ */
+#include "postgres.h"
+
+#include <limits.h>
+#include <signal.h>
+
+#include "catalog/namespace.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "parser/parse_func.h"
+#include "storage/latch.h"
+#include "storage/lock.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+
+#include "callback.h"
+#include "compat.h"
+#include "settings.h"
+
+/* A function can catch its cancellation.  One that goes on for so long ends the process. */
+#define STUBBORN_MS 2000
+
+static char *server_search_path = NULL;
+static TimeoutId stubborn_timeout;
+static volatile sig_atomic_t stubborn = false;
+
+static Oid find_role(const char *name);
+static void make_constraints_immediate(void);
+static void configure(const LlmqCallback *callback);
+static void set_locally(const char *name, const char *value);
+static char *find_function(const char *signature);
+static void call(const char *function, Datum argument);
+static void arm_timeout(void);
+static void disarm_timeout(void);
+static void end_process(void);
+
+void
+llmq_callback_prepare(void)
+{
+	const char *value = GetConfigOption("search_path", true, false);
+
+	server_search_path = MemoryContextStrdup(TopMemoryContext, value == NULL ? "" : value);
+	stubborn_timeout = RegisterTimeout(USER_TIMEOUT, end_process);
+}
+
+bool
+llmq_callback_was_stubborn(void)
+{
+	return stubborn;
+}
+
+void
+llmq_callback_run(const LlmqCallback *callback)
+{
+	Oid role = find_role(callback->role);
+	int nest_level;
+	Oid saved_role;
+	int saved_context;
+
+	make_constraints_immediate();
+	nest_level = NewGUCNestLevel();
+	configure(callback);
+	GetUserIdAndSecContext(&saved_role, &saved_context);
+	SetUserIdAndSecContext(role, saved_context | SECURITY_LOCAL_USERID_CHANGE |
+									 SECURITY_RESTRICTED_OPERATION);
+	arm_timeout();
+	call(find_function(callback->function), callback->argument);
+	disarm_timeout();
+	SetUserIdAndSecContext(saved_role, saved_context);
+	AtEOXact_GUC(false, nest_level);
+	LockReleaseSession(USER_LOCKMETHOD);
+}
+
+/* -- before ------------------------------------------------------------------------ */
+
+static Oid
+find_role(const char *name)
+{
+	Oid role = get_role_oid(name, true);
+
+	if (!OidIsValid(role))
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+						errmsg("role \"%s\", which submitted the job, does not exist", name),
+						errhint("on_complete runs with the rights of that role.")));
+	return role;
+}
+
+static void
+make_constraints_immediate(void)
+{
+	SPI_connect();
+	if (SPI_execute("SET CONSTRAINTS ALL IMMEDIATE", false, 0) != SPI_OK_UTILITY)
+		elog(ERROR, "could not make constraints immediate");
+	SPI_finish();
+}
+
+/* What a session of the role would have; waits for locks are limited by the timeout alone. */
+static void
+configure(const LlmqCallback *callback)
+{
+	set_locally("search_path",
+				callback->search_path != NULL ? callback->search_path : server_search_path);
+	set_locally("lock_timeout", "0");
+}
+
+static void
+set_locally(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+							 false);
+}
+
+/*
+ * The quoted name of the function of this signature.  It must be there exactly so, or
+ * the parser would take another one of that name that jsonb can be cast for.
+ */
+static char *
+find_function(const char *signature)
+{
+	const Oid argument = JSONBOID;
+	const char *arguments = strrchr(signature, '(');
+	char *name;
+
+	if (arguments == NULL)
+		elog(ERROR, "\"%s\" is no signature", signature);
+	name = pnstrdup(signature, arguments - signature);
+	(void) LookupFuncName(llmq_compat_split_name(name), 1, &argument, false);
+	return name;
+}
+
+/* -- the call ---------------------------------------------------------------------- */
+
+static void
+call(const char *function, Datum argument)
+{
+	Oid types[] = {JSONBOID};
+	Datum values[] = {argument};
+	char *statement = psprintf("SELECT %s($1)", function);
+
+	SPI_connect();
+	if (SPI_execute_with_args(statement, 1, types, values, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "%s did not answer", function);
+	SPI_finish();
+}
+
+/* The timer sends SIGINT, as pg_cancel_backend() does. */
+static void
+arm_timeout(void)
+{
+	if (llmq_callback_timeout <= 0)
+		return;
+	enable_timeout_after(STATEMENT_TIMEOUT, llmq_callback_timeout);
+	enable_timeout_after(stubborn_timeout,
+						 Min(llmq_callback_timeout, INT_MAX - STUBBORN_MS) + STUBBORN_MS);
+}
+
+/* A function that has ended in time is not cancelled after it. */
+static void
+disarm_timeout(void)
+{
+	disable_timeout(STATEMENT_TIMEOUT, false);
+	disable_timeout(stubborn_timeout, false);
+	QueryCancelPending = false;
+}
+
+/* In a signal's handler: asks for the end, as pg_terminate_backend() does. */
+static void
+end_process(void)
+{
+	stubborn = true;
+	InterruptPending = true;
+	ProcDiePending = true;
+	SetLatch(MyLatch);
+}
