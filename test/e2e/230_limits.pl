@@ -85,6 +85,21 @@ like($pg->log_text, qr/HINT:  Raise the limit of the server/, 'and what helps');
 $pg->check;
 $pg->stop;
 
+# -- llmq.max_in_flight ---------------------------------------------------------------
+
+start_limited(1024, 4096, 'llmq.max_in_flight' => 5);
+submit_many('few', 50);
+for my $limit (5, 12, 50)
+{
+	$pg->set('llmq.max_in_flight' => $limit);
+	$pg->reload;
+	ok(wait_for(sub { calls_of('few') == $limit }, 30, "$limit calls are open"), "llmq.max_in_flight = $limit: so many calls are open, from the reload on");
+}
+$provider->release('few');
+all_done_once('few', 50);
+$pg->check;
+$pg->stop;
+
 # -- no files left ------------------------------------------------------------------
 
 # The limit is lowered under the running worker: as if its process had used up what it counted on.
