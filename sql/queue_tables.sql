@@ -48,6 +48,7 @@ CREATE TYPE llmq.placement AS (
     counted int,    -- those that count towards max_deliveries, since the last redrive
     deaths int      -- times it was dead
 );
+COMMENT ON TYPE llmq.placement IS 'what travels with a job from place to place';
 
 CREATE TABLE llmq.ready (
     seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

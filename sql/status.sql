@@ -20,6 +20,8 @@ $$;
 CREATE OR REPLACE FUNCTION llmq.may_see(submitted_by name) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT coalesce(pg_has_role(to_regrole(quote_ident(submitted_by)), 'MEMBER'), false) $$;
+COMMENT ON FUNCTION llmq.may_see(name) IS
+    'whether the caller is a member of the role that submitted; what views and row security ask';
 
 -- Why jobs of a queue that are ready are not run, as far as configuration says.
 CREATE OR REPLACE FUNCTION llmq.wait_reason(queue text) RETURNS text
@@ -44,6 +46,8 @@ AS $$
     FROM (VALUES (wait_reason.queue)) AS v (name)
     LEFT JOIN llmq.queue_policy AS q ON q.name = v.name
 $$;
+COMMENT ON FUNCTION llmq.wait_reason(text) IS
+    'why the ready jobs of a queue are not run, as far as configuration and endpoints say; NULL: nothing is in their way';
 
 CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
     SELECT j.job_id, j.tenant, j.queue,

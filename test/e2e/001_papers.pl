@@ -138,5 +138,7 @@ ok(defined $output, 'every example in SQL runs') or diag($@);
 like($output // '', qr/succeeded \| Write one sentence about elephants/, 'the first job succeeds');
 $pg->use_database('examples');
 is($pg->final_state($pg->sql(q{SELECT llmq.job_id('postgres', 'submit', 'book 7, title')}))->{state}, 'succeeded', 'and the last of a run');
+$pg->final_state($pg->sql(q{SELECT llmq.job_id('postgres', 'submit', 'kept summary of ticket 42')}));
+like($pg->sql('SELECT summary FROM ticket'), qr/prints everything twice/, 'and a function has kept its answer');
 
 finish();

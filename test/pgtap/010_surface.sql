@@ -10,16 +10,14 @@ SELECT is_empty($$
         AND obj_description(c.oid, 'pg_class') IS NULL
 $$, 'every table and view, of whatever kind, has a comment');
 
--- placement travels between llmq's own functions; no user meets it.
 SELECT is_empty($$
     SELECT t.oid::regtype FROM pg_type AS t LEFT JOIN pg_class AS c ON c.oid = t.typrelid
     WHERE t.typnamespace = 'llmq'::regnamespace AND t.typelem = 0
-        AND (c.relkind IS NULL OR c.relkind = 'c') AND t.typname <> 'placement'
+        AND (c.relkind IS NULL OR c.relkind = 'c')
         AND obj_description(t.oid, 'pg_type') IS NULL
-$$, 'every type that users meet has a comment');
+$$, 'every type has a comment');
 
--- What users find: what roles are given, and what a superuser is told to call.  Left out is what
--- views and row security need, and nobody calls himself.
+-- What users find: what roles are given, and what a superuser is told to call.
 CREATE ROLE llmq_user;
 SELECT llmq.grant_submit('llmq_user'), llmq.grant_admin('llmq_user'), llmq.grant_worker('llmq_user');
 CREATE TEMP TABLE public_function (name text);
@@ -31,8 +29,7 @@ SELECT unnest('{submit, submit_many, http_submit, idempotency_begin, idempotency
     worker_goodbye, worker_poll, worker_claim, worker_settle, worker_config}'::text[])
 UNION
 SELECT proname FROM pg_proc
-WHERE pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_user', oid, 'EXECUTE')
-    AND proname NOT IN ('may_see', 'wait_reason');
+WHERE pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_user', oid, 'EXECUTE');
 
 SELECT is_empty($$
     SELECT f.name FROM public_function AS f
