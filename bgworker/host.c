@@ -79,13 +79,13 @@ configure_session(void)
 }
 
 const char *
-llmq_host_why_leave(LlmqHost *host, bool *ticked)
+llmq_host_why_leave(LlmqHost *host, bool busy, bool *ticked)
 {
 	int64 now = llmq_host_clock();
 
 	*ticked = now >= host->tick_at_us;
 	if (*ticked)
-		host->tick_at_us = now + LLMQ_HOST_TICK_US;
+		host->tick_at_us = now + (busy ? LLMQ_HOST_TICK_US : LLMQ_HOST_TICK_IDLE_US);
 	if (ShutdownRequestPending)
 		return "it was told to";
 	if (!*ticked)

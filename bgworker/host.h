@@ -8,8 +8,9 @@
 #ifndef LLMQ_HOST_H
 #define LLMQ_HOST_H
 
-/* How often a process looks whether it has to leave. */
-#define LLMQ_HOST_TICK_US 100000
+/* How often a process looks whether it has to leave; with nothing in hand it is gone sooner. */
+#define LLMQ_HOST_TICK_US	   100000
+#define LLMQ_HOST_TICK_IDLE_US 250000
 
 typedef struct LlmqHost
 {
@@ -25,10 +26,10 @@ typedef struct LlmqHost
 extern void llmq_host_begin(LlmqHost *host, Datum database);
 
 /*
- * Says why the process has to leave, or NULL.  Looks at most every LLMQ_HOST_TICK_US, and
- * asks no catalog: an idle process runs no transaction.  *ticked tells whether it looked.
+ * Says why the process has to leave, or NULL.  Looks now and then, less often unless it is
+ * busy, and asks no catalog: an idle process runs no transaction.  *ticked: it has looked.
  */
-extern const char *llmq_host_why_leave(LlmqHost *host, bool *ticked);
+extern const char *llmq_host_why_leave(LlmqHost *host, bool busy, bool *ticked);
 
 /* Whether the extension is there; also true when that cannot be found out just now. */
 extern bool llmq_host_has_extension(void);

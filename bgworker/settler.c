@@ -182,7 +182,7 @@ static bool
 look_around(Settler *settler)
 {
 	bool ticked;
-	const char *reason = llmq_host_why_leave(&settler->host, &ticked);
+	const char *reason = llmq_host_why_leave(&settler->host, false, &ticked);
 
 	if (ConfigReloadPending)
 	{

@@ -258,8 +258,9 @@ vanish(Worker *worker, LlmqStatus status)
 static void
 look_around(Worker *worker)
 {
+	bool busy = llmq_engine_jobs(worker->engine) > 0;
 	bool ticked;
-	const char *reason = llmq_host_why_leave(&worker->host, &ticked);
+	const char *reason = llmq_host_why_leave(&worker->host, busy, &ticked);
 
 	if (reason != NULL)
 		leave(worker, reason);
@@ -271,7 +272,7 @@ look_around(Worker *worker)
 		vanish(worker, LLMQ_STATUS_ABSENT);
 	if (!ticked)
 		return;
-	if (llmq_engine_jobs(worker->engine) > 0 && !llmq_host_has_extension())
+	if (busy && !llmq_host_has_extension())
 		vanish(worker, LLMQ_STATUS_ABSENT);
 }
 
