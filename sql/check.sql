@@ -132,7 +132,9 @@ AS $$
     UNION ALL
     SELECT 'a message of a job follows from its end', m.job_id, format('message %s', m.id)
     FROM llmq.message AS m
-    WHERE m.job_id IS NOT NULL
+    WHERE EXISTS ( -- else retention has deleted the job that it is from
+            SELECT FROM llmq.job AS j
+            WHERE j.job_id = m.job_id AND j.submitted_at <= m.created_at)
         AND NOT EXISTS (SELECT FROM llmq.result AS r WHERE r.job_id = m.job_id)
         AND NOT EXISTS (SELECT FROM llmq.dead_job AS d WHERE d.job_id = m.job_id)
         AND NOT EXISTS (

@@ -59,6 +59,8 @@ CREATE TEMP TABLE old AS
 SELECT llmq.take_place(job_id, 'test') FROM old;
 INSERT INTO llmq.result (job_id, queue, deliveries, deaths, created_at) SELECT job_id, queue, 1, 0, now() - interval '2 days' FROM old;
 INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, billing) SELECT job_id, 1, 1, now(), 'success', 'none' FROM old;
+INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id) SELECT current_user, 't', job_id, job_id FROM old;
+INSERT INTO llmq.message_pending (id, topic) SELECT m.id, m.topic FROM llmq.message AS m JOIN old USING (job_id);
 SELECT is(llmq.prune(), 3::bigint, 'what is older than its queue''s retention is deleted');
 SELECT is(llmq.prune(), 0::bigint, 'once');
 SELECT is((SELECT count(*) FROM llmq.job WHERE queue = 'short'), 0::bigint, 'with the job');
