@@ -147,7 +147,8 @@ AS $$
 $$;
 
 -- An answer could not be settled: it is tried again later, or dead when its tries, as many
--- as the job may have deliveries, are used up.  Trouble that passes is not counted.
+-- as the job may have deliveries, are used up.  Trouble that passes, before the function
+-- was called, is not counted; of what the function does everything is.
 CREATE OR REPLACE FUNCTION llmq.settler_fail(failed_job uuid, message text, is_counted boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp

@@ -123,11 +123,12 @@ BEGIN
 END
 $$;
 
--- The same, here and now.
+-- The same, here and now.  Its callers forbid hash joins, which could read whole tables;
+-- what it joins is as small as the batch, and would be joined each with each.
 CREATE OR REPLACE FUNCTION llmq.settle_now(placed llmq.placement[], entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
+SET enable_seqscan = off SET enable_hashjoin = on
 AS $$
 DECLARE
     done llmq.placement[];
