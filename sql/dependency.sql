@@ -54,14 +54,18 @@ DECLARE
     place llmq.placement;
 BEGIN
     SELECT * INTO j FROM llmq.job AS k WHERE k.job_id = child_job;
-    SELECT p INTO failed FROM unnest(j.after) AS p
-    WHERE EXISTS (SELECT FROM llmq.dead_job AS d WHERE d.job_id = p)
-        OR EXISTS (SELECT FROM llmq.cancelled_job AS c WHERE c.job_id = p)
-        OR NOT EXISTS (SELECT FROM llmq.job AS k WHERE k.job_id = p)
-    LIMIT 1;
+    -- Arrays of ids, not joins: these use the indexes whatever the statistics say.
+    failed := (
+        SELECT d.job_id FROM llmq.dead_job AS d WHERE d.job_id = ANY (j.after)
+        UNION ALL
+        SELECT c.job_id FROM llmq.cancelled_job AS c WHERE c.job_id = ANY (j.after)
+        UNION ALL
+        SELECT p FROM unnest(j.after) AS p
+        WHERE p <> ALL (ARRAY(SELECT k.job_id FROM llmq.job AS k WHERE k.job_id = ANY (j.after)))
+        LIMIT 1);
     IF failed IS NULL AND EXISTS (
         SELECT FROM unnest(j.after) AS p
-        WHERE NOT EXISTS (SELECT FROM llmq.result AS r WHERE r.job_id = p))
+        WHERE p <> ALL (ARRAY(SELECT r.job_id FROM llmq.result AS r WHERE r.job_id = ANY (j.after))))
     THEN
         UPDATE llmq.blocked SET fresh = false WHERE job_id = child_job AND fresh;
         RETURN NULL;
@@ -102,7 +106,8 @@ BEGIN
         died := '{}';
         FOR child_job IN
             SELECT DISTINCT d.child
-            FROM unnest(wave) AS p JOIN llmq.dependency AS d ON d.parent = p.job_id
+            FROM llmq.dependency AS d
+            WHERE d.parent = ANY (ARRAY(SELECT p.job_id FROM unnest(wave) AS p))
             ORDER BY d.child
         LOOP
             PERFORM FROM llmq.blocked WHERE job_id = child_job FOR UPDATE;
@@ -186,7 +191,8 @@ BEGIN
         || ARRAY(SELECT b.job_id FROM llmq.blocked AS b WHERE b.job_id = ANY (parents) FOR UPDATE SKIP LOCKED)
         || ARRAY(SELECT n.job_id FROM llmq.answer AS n WHERE n.job_id = ANY (parents) AND NOT n.dead FOR UPDATE SKIP LOCKED);
     RETURN EXISTS (
-        SELECT FROM unnest(parents) AS p JOIN llmq.job_place AS q ON q.job_id = p
-        WHERE q.place IN ('lease', 'ready', 'deferred', 'blocked', 'answer') AND p <> ALL (free));
+        SELECT FROM llmq.job_place AS q
+        WHERE q.job_id = ANY (parents) AND q.job_id <> ALL (free)
+            AND q.place IN ('lease', 'ready', 'deferred', 'blocked', 'answer'));
 END
 $$;

@@ -135,11 +135,12 @@ SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
+    now constant timestamptz := clock_timestamp(); -- itself, being volatile, would bound no scan
     moved int;
 BEGIN
     WITH due AS MATERIALIZED (
         SELECT d.job_id FROM llmq.deferred AS d
-        WHERE d.due_at <= clock_timestamp()
+        WHERE d.due_at <= now
         ORDER BY d.due_at LIMIT max_rows
         FOR UPDATE SKIP LOCKED
     ), gone AS (

@@ -27,14 +27,16 @@ DECLARE
     owned llmq.placement[];
     late record;
 BEGIN
+    -- No joins: while the statistics are those of a small table they would read all leases.
     WITH entry AS MATERIALIZED (
         SELECT * FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int)
     ), held AS MATERIALIZED (
-        SELECT l.job_id FROM entry AS e JOIN llmq.lease AS l ON l.job_id = e.job_id
-        WHERE l.worker_id = own AND l.deliveries = e.delivery
+        SELECT l.job_id FROM llmq.lease AS l
+        WHERE l.job_id = ANY (ARRAY(SELECT e.job_id FROM entry AS e)) AND l.worker_id = own
+            AND ((l.job_id, l.deliveries) IN (SELECT e.job_id, e.delivery FROM entry AS e)) IS TRUE
         FOR UPDATE OF l SKIP LOCKED
     ), gone AS (
-        DELETE FROM llmq.lease AS l USING held AS h WHERE l.job_id = h.job_id RETURNING l.*
+        DELETE FROM llmq.lease AS l WHERE l.job_id = ANY (ARRAY(SELECT h.job_id FROM held AS h)) RETURNING l.*
     )
     SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
         g.deaths)::llmq.placement)
@@ -107,8 +109,9 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
     called uuid[] := ARRAY(
-        SELECT j.job_id FROM unnest(placed) AS p
-        JOIN llmq.job AS j ON j.job_id = p.job_id AND j.on_complete IS NOT NULL);
+        SELECT j.job_id FROM llmq.job AS j
+        WHERE j.job_id = ANY (ARRAY(SELECT p.job_id FROM unnest(placed) AS p))
+            AND j.on_complete IS NOT NULL);
 BEGIN
     IF called <> '{}' THEN
         called := llmq.keep_answers(called, placed, entries);
@@ -134,17 +137,18 @@ DECLARE
     done llmq.placement[];
     failed record;
 BEGIN
-    WITH answer AS (
+    WITH entry AS MATERIALIZED (
+        SELECT e.*, l.queue, l.deliveries, l.deaths
+        FROM llmq.read_answers(entries) AS e JOIN unnest(placed) AS l ON l.job_id = e.job_id
+    ), answer AS (
         INSERT INTO llmq.result (job_id, text, json, tool_calls, embedding, model, endpoint,
             finish_reason, input_tokens, output_tokens, cached_tokens, cost, response,
             queue, deliveries, deaths)
         SELECT e.job_id, e.text, e.json, e.tool_calls, e.embedding, e.model,
             e.endpoint, e.finish_reason, e.input_tokens, e.output_tokens, e.cached_tokens,
             llmq.cost(p, e.input_tokens, e.output_tokens, e.cached_tokens),
-            e.response, l.queue, l.deliveries, l.deaths
-        FROM llmq.read_answers(entries) AS e
-        JOIN unnest(placed) AS l ON l.job_id = e.job_id
-        LEFT JOIN llmq.endpoint AS p ON p.name = e.endpoint
+            e.response, e.queue, e.deliveries, e.deaths
+        FROM entry AS e LEFT JOIN llmq.endpoint AS p ON p.name = e.endpoint
         RETURNING result.job_id
     )
     SELECT array_agg(p) INTO done
