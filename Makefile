@@ -239,7 +239,7 @@ demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
 bench-worker bench-queue:
-	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/bench/run $(@:bench-%=%)
+	LLMQ_BUILD=$(CURDIR) LOAD_SECONDS="$(or $(SECONDS),$(LOAD_SECONDS))" $(srcdir)/test/bench/run $(@:bench-%=%)
 
 # -- The house ---------------------------------------------------------------------------
 

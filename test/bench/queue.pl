@@ -48,6 +48,7 @@ sub flat
 	my @systems = ('llmq', grep { prepare_peer($pg, $_) } 'pgq', 'graphile');
 	heading("$RATE jobs/s in and out of each for $SECONDS s, batches of $BATCH, under an old snapshot, asynchronous commits");
 	line("systems: @systems; ms a call, the mean of ten seconds");
+	line('the yardstick is work that touches no table: as it grows, the machine was shared with more');
 
 	my $old = $pg->session;
 	$old->query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM llmq.ready');
@@ -153,7 +154,7 @@ sub note_graphile
 }
 
 sub columns { return map { my $system = $_; map { "$system $_" } operations($system) } @_ }
-sub operations { return $_[0] eq 'llmq' ? qw(claim settle poll sweep) : qw(claim settle) }
+sub operations { return $_[0] eq 'llmq' ? qw(claim settle poll sweep yardstick) : qw(claim settle) }
 
 sub means
 {
