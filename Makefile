@@ -18,6 +18,7 @@ ENGINE_OBJS = \
 	bgworker/engine_report.o \
 	bgworker/engine_store.o \
 	bgworker/heap.o \
+	bgworker/http_request.o \
 	bgworker/job.o \
 	bgworker/json_check.o \
 	bgworker/json_slice.o \

@@ -335,8 +335,9 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 	call->reply = llmq_reply_create(call->arena, &options);
 	if (call->reply == NULL || call->endpoint == NULL)
 		return wait_for_memory(engine, job);
-	call->transfer = llmq_transfer_start(engine->transfers, &call->request, call->reply, &clocks,
-										 job, engine->now.mono_us, error, sizeof(error));
+	call->transfer =
+		llmq_transfer_start(engine->transfers, &call->request, llmq_reply_sink(call->reply),
+							&clocks, job, engine->now.mono_us, error, sizeof(error));
 	if (call->transfer == NULL)
 		return die(job, LLMQ_ERROR_INTERNAL, error);
 	job->state = LLMQ_JOB_CALLING;

@@ -14,6 +14,7 @@
 #include <stddef.h>
 
 #include "arena.h"
+#include "http_request.h"
 #include "outcome.h"
 #include "reply.h"
 
@@ -38,19 +39,6 @@ typedef struct LlmqTarget
 	const char *idempotency_key;	/* its value */
 	bool stream;
 } LlmqTarget;
-
-typedef struct LlmqHttpRequest
-{
-	const char *url;
-	const char **headers; /* "Name: value" each, header_count of them */
-	int header_count;
-	const char *body;
-	size_t body_len;
-	/* What the reader of the answer must know of the request. */
-	int embedding_inputs;
-	bool embedding_array;
-	int embedding_dimensions;
-} LlmqHttpRequest;
 
 /*
  * Writes the request; memory comes from arena.  On failure returns false and

@@ -40,6 +40,10 @@ static const char *const header_names[] = {
 
 static const char byte_order_mark[] = "\xEF\xBB\xBF";
 
+static void take_status(LlmqSink *sink, int status);
+static void
+take_header(LlmqSink *sink, const char *name, size_t name_len, const char *value, size_t value_len);
+static LlmqFeed take_body(LlmqSink *sink, const char *bytes, size_t len);
 static const LlmqReplyDialect *dialect_of(LlmqApi api);
 static bool is_split(const LlmqReply *reply);
 static void feed(LlmqReply *reply, const char *bytes, size_t len);
@@ -57,6 +61,7 @@ llmq_reply_create(LlmqArena *arena, const LlmqReplyOptions *options)
 
 	if (reply == NULL)
 		return NULL;
+	reply->sink = (LlmqSink){.status = take_status, .header = take_header, .body = take_body};
 	reply->options = *options;
 	reply->dialect = dialect_of(options->api);
 	reply->streamed = options->stream && options->api != LLMQ_API_OPENAI_EMBEDDINGS;
@@ -77,6 +82,12 @@ llmq_reply_destroy(LlmqReply *reply)
 	llmq_buffer_free(&reply->body);
 	llmq_buffer_free(&reply->frames);
 	llmq_sse_free(&reply->sse);
+}
+
+LlmqSink *
+llmq_reply_sink(LlmqReply *reply)
+{
+	return &reply->sink;
 }
 
 void
@@ -166,6 +177,24 @@ llmq_reply_marker_read(const LlmqReply *reply)
 	choice = llmq_answer_pick(&reply->answer);
 	return reply->error.found || reply->answer.terminal ||
 		   (choice != NULL && choice->reason != LLMQ_REASON_NONE);
+}
+
+static void
+take_status(LlmqSink *sink, int status)
+{
+	llmq_reply_status((LlmqReply *) sink, status);
+}
+
+static void
+take_header(LlmqSink *sink, const char *name, size_t name_len, const char *value, size_t value_len)
+{
+	llmq_reply_header((LlmqReply *) sink, name, name_len, value, value_len);
+}
+
+static LlmqFeed
+take_body(LlmqSink *sink, const char *bytes, size_t len)
+{
+	return llmq_reply_body((LlmqReply *) sink, bytes, len);
 }
 
 static const LlmqReplyDialect *

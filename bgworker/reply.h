@@ -20,34 +20,13 @@
 
 #include "arena.h"
 #include "outcome.h"
+#include "sink.h"
 
 /* JSON nested deeper than this is an invalid_response. */
 #define LLMQ_JSON_MAX_DEPTH 512
 
 /* An error text is stored up to this many bytes, cut at a character. */
 #define LLMQ_ERROR_MESSAGE_MAX 1000
-
-/* How a transfer ended, as the transfer layer saw it. */
-typedef enum LlmqTransferEnd
-{
-	LLMQ_END_COMPLETE,	   /* a whole HTTP response, or FIN where that is its end */
-	LLMQ_END_SHORT,		   /* FIN after a status line, before the announced end */
-	LLMQ_END_NO_RESPONSE,  /* request sent, connection closed without a status line */
-	LLMQ_END_RESET,		   /* RST or another network error after a byte was sent */
-	LLMQ_END_NOT_SENT,	   /* no byte of the request was sent: refused, DNS, TLS, connect timeout */
-	LLMQ_END_TIMEOUT,	   /* one of the worker's own clocks ran out after a byte was sent */
-	LLMQ_END_BAD_ENCODING, /* Content-Encoding unknown or broken */
-	LLMQ_END_HEADERS_LARGE, /* headers over libcurl's limit */
-	LLMQ_END_STOPPED,		/* the reply itself wanted no more (DONE or TOO_LARGE) */
-	LLMQ_END_INTERRUPTED	/* ended by cancel or drain: interrupted, retry */
-} LlmqTransferEnd;
-
-typedef enum LlmqFeed
-{
-	LLMQ_FEED_MORE,		/* go on */
-	LLMQ_FEED_DONE,		/* the answer is whole: end the transfer */
-	LLMQ_FEED_TOO_LARGE /* over the cap: end the transfer */
-} LlmqFeed;
 
 /* What was asked; strings must outlive the reply. */
 typedef struct LlmqReplyOptions
@@ -101,6 +80,9 @@ extern LlmqReply *llmq_reply_create(LlmqArena *arena, const LlmqReplyOptions *op
 
 /* Frees what the reply holds outside the arena (buffers); verdict strings stay valid. */
 extern void llmq_reply_destroy(LlmqReply *reply);
+
+/* The reply as the transfer layer knows it. */
+extern LlmqSink *llmq_reply_sink(LlmqReply *reply);
 
 /* A status line was read.  Interim (1xx) answers are forgotten when the next one comes. */
 extern void llmq_reply_status(LlmqReply *reply, int status);

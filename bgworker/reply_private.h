@@ -51,6 +51,7 @@ typedef enum LlmqDocument
 
 struct LlmqReply
 {
+	LlmqSink sink; /* first: a sink is cast to its reply */
 	LlmqReplyOptions options;
 	const LlmqReplyDialect *dialect;
 	LlmqAnswer answer;

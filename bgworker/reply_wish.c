@@ -14,8 +14,6 @@
 #define US_PER_MS	  INT64_C(1000)
 #define US_PER_SECOND INT64_C(1000000)
 
-static bool read_seconds_or_date(const LlmqReply *reply, int64_t now_us, int64_t *us);
-
 /* Reads a header as a number of units. */
 static bool
 read_number(const LlmqReply *reply, LlmqHeader header, int64_t unit_us, int64_t *us)
@@ -25,14 +23,6 @@ read_number(const LlmqReply *reply, LlmqHeader header, int64_t unit_us, int64_t 
 	return value != NULL && llmq_retry_parse_number(value, strlen(value), unit_us, us);
 }
 
-static bool
-read_date(const LlmqReply *reply, LlmqHeader header, int64_t *us)
-{
-	const char *value = reply->headers[header];
-
-	return value != NULL && llmq_retry_parse_http_date(value, strlen(value), us);
-}
-
 int64_t
 llmq_reply_wish(const LlmqReply *reply, int64_t now_us)
 {
@@ -40,29 +30,12 @@ llmq_reply_wish(const LlmqReply *reply, int64_t now_us)
 
 	if (read_number(reply, LLMQ_HEADER_RETRY_AFTER_MS, US_PER_MS, &us))
 		return us;
-	if (read_seconds_or_date(reply, now_us, &us))
+	if (llmq_retry_parse_after(reply->headers[LLMQ_HEADER_RETRY_AFTER],
+							   reply->headers[LLMQ_HEADER_DATE], now_us, &us))
 		return us;
 	if (reply->error.found && reply->error.wish_us >= 0)
 		return reply->error.wish_us;
 	return reply->status == 429 ? llmq_reply_exhausted(reply) : -1;
-}
-
-/* Retry-After; a date is relative to that of the answer, or else to our clock. */
-static bool
-read_seconds_or_date(const LlmqReply *reply, int64_t now_us, int64_t *us)
-{
-	int64_t then;
-	int64_t date = now_us;
-
-	if (read_number(reply, LLMQ_HEADER_RETRY_AFTER, US_PER_SECOND, us))
-		return true;
-	if (!read_date(reply, LLMQ_HEADER_RETRY_AFTER, &then))
-		return false;
-	read_date(reply, LLMQ_HEADER_DATE, &date);
-	if (then < date || then - date > LLMQ_WISH_MAX_US)
-		return false;
-	*us = (then - date + US_PER_MS - 1) / US_PER_MS * US_PER_MS;
-	return true;
 }
 
 /* The resets of the kinds of which nothing remains; while something does, a reset says nothing. */

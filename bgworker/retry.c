@@ -156,6 +156,25 @@ llmq_retry_parse_http_date(const char *text, size_t len, int64_t *us)
 	return false;
 }
 
+bool
+llmq_retry_parse_after(const char *after, const char *date, int64_t now_us, int64_t *us)
+{
+	int64_t then;
+
+	if (after == NULL)
+		return false;
+	if (llmq_retry_parse_number(after, strlen(after), US_PER_SECOND, us))
+		return true;
+	if (!llmq_retry_parse_http_date(after, strlen(after), &then))
+		return false;
+	if (date != NULL)
+		llmq_retry_parse_http_date(date, strlen(date), &now_us);
+	if (then < now_us || then - now_us > LLMQ_WISH_MAX_US)
+		return false;
+	*us = (then - now_us + US_PER_MS - 1) / US_PER_MS * US_PER_MS;
+	return true;
+}
+
 /* xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators". */
 static uint64_t
 next_random(LlmqRandom *random)

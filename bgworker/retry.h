@@ -49,4 +49,12 @@ extern bool llmq_retry_parse_duration(const char *text, size_t len, int64_t *us)
  */
 extern bool llmq_retry_parse_http_date(const char *text, size_t len, int64_t *us);
 
+/*
+ * Reads a Retry-After (RFC 9110, 10.2.3) into a span: a number of seconds, or a
+ * date, which is relative to that of the answer, or to now_us (wall clock since
+ * the epoch) when the answer has none.  Values may be NULL: not sent.
+ */
+extern bool
+llmq_retry_parse_after(const char *after, const char *date, int64_t now_us, int64_t *us);
+
 #endif /* LLMQ_RETRY_H */

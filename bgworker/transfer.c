@@ -159,7 +159,7 @@ llmq_transfer_pool_timeout(const LlmqTransferPool *pool, int64_t now_us)
 /* -- One call --------------------------------------------------------------------- */
 
 LlmqTransfer *
-llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request, LlmqReply *reply,
+llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request, LlmqSink *sink,
 					const LlmqClocks *clocks, void *owner, int64_t now_us, char *error,
 					size_t error_size)
 {
@@ -181,7 +181,7 @@ llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request, Llmq
 	if (started)
 	{
 		transfer->owner = owner;
-		transfer->reply = reply;
+		transfer->sink = sink;
 		llmq_slot_begin(transfer, clocks, now_us);
 		started = enter_flight(transfer);
 		if (!started)

@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "provider.h"
-#include "reply.h"
+#include "http_request.h"
+#include "sink.h"
 
 typedef struct LlmqTransferPool LlmqTransferPool;
 typedef struct LlmqTransfer LlmqTransfer;
@@ -63,13 +63,13 @@ extern int llmq_transfer_pool_fd(const LlmqTransferPool *pool);
 extern int64_t llmq_transfer_pool_timeout(const LlmqTransferPool *pool, int64_t now_us);
 
 /*
- * Starts a call.  now_us is monotonic.  request's strings and reply must stay
- * until the transfer has ended; reply is fed as bytes arrive.  NULL when the
+ * Starts a call.  now_us is monotonic.  request's strings and sink must stay
+ * until the transfer has ended; sink is fed as bytes arrive.  NULL when the
  * pool is full or libcurl refuses the request (url of another scheme than http
  * and https, memory): error says why.
  */
 extern LlmqTransfer *llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request,
-										 LlmqReply *reply, const LlmqClocks *clocks, void *owner,
+										 LlmqSink *sink, const LlmqClocks *clocks, void *owner,
 										 int64_t now_us, char *error, size_t error_size);
 
 /* Ends a transfer now: its connection is closed, no result will come for it. */

@@ -2,7 +2,7 @@
  * transfer_feed.c
  *		What libcurl's callbacks record of one transfer.
  *
- * Callbacks run inside libcurl: they note, feed the reply, and return.  They
+ * Callbacks run inside libcurl: they note, feed the sink, and return.  They
  * never end a transfer themselves; they make libcurl end it (by a short count),
  * or leave it to dispatch (stop_soon).
  */
@@ -145,7 +145,7 @@ read_status(LlmqTransfer *transfer, int status)
 	transfer->phase = LLMQ_PHASE_RECEIVING;
 	transfer->last_byte_us = transfer->pool->now_us;
 	llmq_clock_changed(transfer);
-	llmq_reply_status(transfer->reply, status);
+	transfer->sink->status(transfer->sink, status);
 }
 
 static bool
@@ -217,7 +217,7 @@ read_header(LlmqTransfer *transfer, const char *line, size_t len)
 		strncasecmp(line, "content-encoding", name_len) == 0 &&
 		!are_known_encodings(value, value_len))
 		transfer->undecodable = true;
-	llmq_reply_header(transfer->reply, line, name_len, value, value_len);
+	transfer->sink->header(transfer->sink, line, name_len, value, value_len);
 }
 
 /*
@@ -250,7 +250,7 @@ on_header(char *bytes, size_t size, size_t count, void *user)
 }
 
 /*
- * Decoded bytes of the body.  When the reply is done, what libcurl has in hand
+ * Decoded bytes of the body.  When the sink is done, what libcurl has in hand
  * is still taken (and dropped) until dispatch ends the transfer: often that is
  * the last chunk, and the connection can be used again.
  */
@@ -264,7 +264,7 @@ on_body(char *bytes, size_t size, size_t count, void *user)
 		return len;
 	if (transfer->undecodable)
 		return 0;
-	switch (llmq_reply_body(transfer->reply, bytes, len))
+	switch (transfer->sink->body(transfer->sink, bytes, len))
 	{
 		case LLMQ_FEED_MORE:
 			return len;

@@ -65,7 +65,7 @@ struct LlmqTransfer
 
 	/* The call. */
 	void *owner;
-	LlmqReply *reply;
+	LlmqSink *sink;
 	LlmqClocks clocks;
 	LlmqTransferPhase phase;
 	int64_t started_us;

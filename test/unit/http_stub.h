@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../bgworker/reply.h"
 #include "../../bgworker/transfer.h"
 #include "tap.h"
 
@@ -280,8 +281,8 @@ static inline bool
 call_start(Call *call, LlmqTransferPool *pool, const LlmqClocks *clocks)
 {
 	call->began_us = now_us();
-	call->transfer = llmq_transfer_start(pool, &call->request, call->reply, clocks, call,
-										 call->began_us, call->error, sizeof(call->error));
+	call->transfer = llmq_transfer_start(pool, &call->request, llmq_reply_sink(call->reply), clocks,
+										 call, call->began_us, call->error, sizeof(call->error));
 	return call->transfer != NULL;
 }
 
