@@ -1,7 +1,7 @@
 # What test/run and test/demo/run share: the set-up, a build staged in a temporary folder, and a
 # child there that leaves nothing behind.  Sourced, by a script that has set -euo pipefail.
 #
-# Sets source, build, tmp.  Environment: PG_CONFIG, LLMQ_BUILD (build folder, if not the source
+# Sets source, build, tmp, npm (a folder with node_modules, or empty).  Environment: PG_CONFIG, LLMQ_BUILD (build folder, if not the source
 # folder), LLMQ_STAGE (a stage that exists already: then nothing is built).  With debug_stage=true
 # a second stage is made, whose module has the debug points.
 
@@ -32,6 +32,12 @@ stage_leave() {
 	exit "$status"
 }
 
+# Fetches npm packages, if one of these files or folders names node_modules.
+stage_npm() {
+	npm=
+	! grep -qs node_modules -r --include='*.pl' "$@" || ! "$source/test/setup-npm" "$build/build/npm" || npm=$build/build/npm
+}
+
 # Makes the targets and stages llmq, and copies what the tests need: the checkout may be where the
 # user who runs PostgreSQL cannot read.  Two runs in one checkout take turns, for they share the objects.
 stage_build() {
@@ -52,6 +58,7 @@ stage_build() {
 		mkdir "$tmp/tree/build/unit"
 		find "$build/build/unit" -name '*_test' -type f -perm -u+x -exec cp -t "$tmp/tree/build/unit" {} +
 	fi
+	[ -z "${npm:-}" ] || cp -R "$npm/node_modules" "$tmp/tree/build/node_modules"
 	exec 9<&-
 }
 
