@@ -9,6 +9,7 @@ PGFILEDESC = "llmq - durable LLM jobs in PostgreSQL"
 # Plain C: no backend symbol, no libpq.
 ENGINE_OBJS = \
 	bgworker/arena.o \
+	bgworker/base64.o \
 	bgworker/buffer.o \
 	bgworker/config.o \
 	bgworker/delivery.o \
@@ -40,6 +41,7 @@ ENGINE_OBJS = \
 	bgworker/provider_part.o \
 	bgworker/provider_responses_params.o \
 	bgworker/ready.o \
+	bgworker/relay_verdict.o \
 	bgworker/reply.o \
 	bgworker/reply_answer.o \
 	bgworker/reply_anthropic.o \
@@ -63,10 +65,13 @@ ENGINE_OBJS = \
 	bgworker/transfer_feed.o \
 	bgworker/transfer_poll.o \
 	bgworker/transfer_resolve.o \
-	bgworker/transfer_slot.o
+	bgworker/transfer_slot.o \
+	bgworker/webhook.o \
+	bgworker/webhook_reply.o
 
 # Inside the server.
 SERVER_OBJS = \
+	bgworker/hmac.o \
 	bgworker/host.o \
 	bgworker/settler.o \
 	bgworker/store_spi.o \
@@ -167,8 +172,8 @@ UNIT_TESTS   = $(notdir $(basename $(wildcard $(srcdir)/test/unit/*_test.c)))
 UNIT_BUILD   = build/unit
 UNIT_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fno-omit-frame-pointer \
 	-fsanitize=address,undefined -fno-sanitize-recover=all -MMD -MP
-# zlib undoes the compressed bodies of test/cases, as libcurl does.
-UNIT_LIBS    = -lz -lm
+# zlib undoes the compressed bodies of test/cases, as libcurl does.  libcrypto signs webhooks, as the server does.
+UNIT_LIBS    = -lz -lm -lcrypto
 UNIT_OBJS    = $(patsubst bgworker/%.o, $(UNIT_BUILD)/%.o, $(ENGINE_OBJS))
 UNIT_PROGRAMS = $(addprefix $(UNIT_BUILD)/, $(UNIT_TESTS))
 -include $(wildcard $(UNIT_BUILD)/*.d)

@@ -73,6 +73,17 @@ llmq_http_check_name(LlmqHttpWriter *writer, const char *name, size_t len)
 }
 
 bool
+llmq_http_check_secret(LlmqHttpWriter *writer)
+{
+	if (writer->secret == NULL || llmq_http_is_clean(writer->secret))
+		return true;
+	return llmq_http_fail(writer,
+						  "The %s's secret holds a control character, such as a line end in the "
+						  "middle of its file.",
+						  writer->row);
+}
+
+bool
 llmq_http_open_headers(LlmqHttpWriter *writer, const char *headers, size_t own_max)
 {
 	LlmqSlice object = {NULL, 0};
@@ -81,11 +92,6 @@ llmq_http_open_headers(LlmqHttpWriter *writer, const char *headers, size_t own_m
 	LlmqSlice value;
 	size_t room;
 
-	if (writer->secret != NULL && !llmq_http_is_clean(writer->secret))
-		return llmq_http_fail(writer,
-							  "The %s's secret holds a control character, such as a line end in "
-							  "the middle of its file.",
-							  writer->row);
 	if (!read_user_headers(writer, headers, &object))
 		return false;
 	room = own_max + llmq_slice_count(object) / 2;
@@ -158,6 +164,8 @@ add_user_header(LlmqHttpWriter *writer, LlmqSlice key, LlmqSlice value)
 			return llmq_http_fail(writer,
 								  "The %s's header %s asks for ${credential}, but the %s has none.",
 								  writer->row, name, writer->row);
+		if (!llmq_http_check_secret(writer))
+			return false;
 		text = expand_credential(writer, text);
 	}
 	return text != NULL && add_line(writer, name, "", text);

@@ -48,6 +48,9 @@ extern bool llmq_http_check_url(LlmqHttpWriter *writer, const char *url);
 /* Tells whether a header of this name (len bytes) may be sent. */
 extern bool llmq_http_check_name(LlmqHttpWriter *writer, const char *name, size_t len);
 
+/* Tells whether the secret, if there is one, may stand in a header. */
+extern bool llmq_http_check_secret(LlmqHttpWriter *writer);
+
 /*
  * Adds the user's headers (a JSON object of name: value, or NULL) and makes room
  * for own_max of ours.  ${credential} in a value stands for the secret.

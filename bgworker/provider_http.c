@@ -67,7 +67,8 @@ bool
 llmq_draft_headers(LlmqDraft *draft, const LlmqDialect *dialect)
 {
 	LlmqHttpWriter writer = writer_of(draft);
-	bool written = llmq_http_open_headers(&writer, draft->target->headers, OWN_HEADERS_MAX) &&
+	bool written = llmq_http_check_secret(&writer) &&
+				   llmq_http_open_headers(&writer, draft->target->headers, OWN_HEADERS_MAX) &&
 				   add_own_headers(&writer, draft->target, dialect);
 
 	return conclude(draft, &writer, written);
