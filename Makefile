@@ -104,7 +104,11 @@ SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql de
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
 	worker_poll.sql worker_claim.sql worker_settle.sql settler.sql control.sql steering.sql check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
-DATA_built  = $(INSTALL_SQL)
+
+# Versions before this one, oldest first: each can be updated from (sql/upgrade/header.sql).
+RELEASES    = 0.1.0
+UPGRADE_SQL = $(foreach v, $(RELEASES), sql/llmq--$(v)--$(EXTVERSION).sql)
+DATA_built  = $(INSTALL_SQL) $(UPGRADE_SQL)
 
 CURL_CONFIG ?= curl-config
 CURL_CFLAGS := $(shell $(CURL_CONFIG) --cflags 2>/dev/null)
@@ -150,6 +154,19 @@ $(OBJS): $(srcdir)/$(EXTENSION).control
 # Made anew when the Makefile changes: the order of the parts stands there.
 $(INSTALL_SQL): $(SQL_STATE) $(SQL_CODE) sql/start.sql Makefile
 	cat $(filter %.sql, $^) > $@
+
+# $(call after,v,list): the members of list that follow v.
+after = $(if $(filter $(1), $(firstword $(2))), $(wordlist 2, 99, $(2)), \
+	$(call after,$(1),$(wordlist 2, 99, $(2))))
+
+# One direct script for each release: the deltas that it lacks, then all the code.
+define upgrade_script
+sql/llmq--$(1)--$(EXTVERSION).sql: sql/upgrade/header.sql \
+		$(patsubst %, sql/upgrade/%.sql, $(call after,$(1),$(RELEASES) $(EXTVERSION))) \
+		$(SQL_CODE) sql/upgrade/footer.sql Makefile
+	cat $$(filter %.sql, $$^) > $$@
+endef
+$(foreach v, $(RELEASES), $(eval $(call upgrade_script,$(v))))
 
 # -- The module with debug points, which tests of crashes stop at: never installed --------
 

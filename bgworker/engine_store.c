@@ -83,6 +83,14 @@ wants_heartbeat(const LlmqEngine *engine)
 		   (engine->jobs.count > 0 || engine->heartbeat_shows_work);
 }
 
+/* An outdated worker polls no more: it asks now and then whether that has changed. */
+static int64_t
+next_look(const LlmqEngine *engine)
+{
+	return engine->state == LLMQ_ENGINE_OUTDATED ? engine->hello_at_us
+												 : llmq_engine_poll_due(engine);
+}
+
 /* When run_store wants to be called. */
 int64_t
 llmq_engine_store_due(LlmqEngine *engine)
@@ -101,8 +109,8 @@ llmq_engine_store_due(LlmqEngine *engine)
 		due = llmq_engine_pause_ends(engine);
 	if (wants_heartbeat(engine) && engine->last_heartbeat_us + HEARTBEAT_US < due)
 		due = engine->last_heartbeat_us + HEARTBEAT_US;
-	if (llmq_engine_poll_due(engine) < due)
-		due = llmq_engine_poll_due(engine);
+	if (next_look(engine) < due)
+		due = next_look(engine);
 	return due > engine->store_at_us ? due : engine->store_at_us;
 }
 
@@ -214,6 +222,8 @@ begin_next(LlmqEngine *engine)
 		llmq_engine_begin(engine, LLMQ_OP_GOODBYE, (const char *[]){engine->worker_id});
 	else if (has_claims(engine) && !llmq_engine_poll_is_overdue(engine))
 		begin_claim(engine);
+	else if (engine->state == LLMQ_ENGINE_OUTDATED)
+		begin_hello(engine);
 	else
 		llmq_engine_begin_poll(engine);
 	return true;
@@ -267,15 +277,17 @@ complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 {
 	const char *state = llmq_rows_cell(rows, 0, 1);
 	const char *reason = llmq_rows_cell(rows, 0, 2);
+	LlmqEngineState before = engine->state;
 
 	snprintf(engine->worker_id, sizeof(engine->worker_id), "%s", llmq_rows_cell(rows, 0, 0));
 	engine->state = strcmp(state, "running") == 0		? LLMQ_ENGINE_RUNNING
 					: strcmp(state, "quarantined") == 0 ? LLMQ_ENGINE_QUARANTINED
 														: LLMQ_ENGINE_OUTDATED;
-	if (reason != NULL)
+	if (reason != NULL && engine->state != before)
 		llmq_engine_log(engine, LLMQ_LOG_WARNING, "this worker calls nobody: %s", reason);
 	forget_ready(engine);
 	engine->hello_failures = 0;
+	engine->hello_at_us = engine->now.mono_us + engine->options.poll_interval_us;
 	engine->woken = true;
 	engine->full_poll_at_us = 0;
 	engine->last_heartbeat_us = engine->now.mono_us;

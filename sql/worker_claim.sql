@@ -25,11 +25,12 @@ DECLARE
     keyed constant text[] := ARRAY(
         SELECT name FROM llmq.endpoint WHERE enabled AND idempotency_header IS NOT NULL);
 BEGIN
-    IF NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own) OR NOT llmq.is_home() THEN
+    IF NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.state = 'running')
+        OR NOT llmq.is_home() THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('the session of worker %s has ended', own),
-            HINT = 'It was taken for lost, or jobs of another database were loaded; it must say hello again.';
+            HINT = 'It was taken for lost, jobs of another database were loaded, or the extension was updated; it must say hello again.';
     END IF;
     WITH target AS MATERIALIZED (
         SELECT r.seq FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq

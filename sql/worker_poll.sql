@@ -119,7 +119,8 @@ BEGIN
         'due_in', (SELECT greatest(llmq.microseconds(min(due_at) - clock_timestamp()),
             CASE WHEN min(due_at) IS NOT NULL THEN 0 END) FROM llmq.deferred),
         'state', (
-            SELECT CASE WHEN llmq.is_home() THEN state ELSE 'quarantined' END
+            -- Not running: it says hello again, and hears why.
+            SELECT CASE WHEN llmq.is_home() AND state <> 'outdated' THEN state ELSE 'quarantined' END
             FROM llmq.worker_session WHERE id = own),
         'workers', (SELECT count(*) FROM llmq.working_sessions()),
         'rank', (SELECT count(*) FROM llmq.working_sessions() AS w WHERE w.id < own),

@@ -142,7 +142,7 @@ RETURNS TABLE (worker_id bigint, state text, reason text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    expected constant int := 1;
+    expected constant int := 2;
     began constant timestamptz := coalesce(worker_hello.backend_start,
         (SELECT a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS a));
 BEGIN

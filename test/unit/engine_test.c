@@ -24,6 +24,7 @@ typedef struct FakeStore
 	const char *full_control;	/* what full polls say, instead of the usual */
 	const char *control;		/* of the poll under way */
 	bool session_gone;			/* until the next hello */
+	bool outdated;				/* what hello says: the SQL speaks another protocol */
 	int ready_count;
 	bool claimed[ROWS_MAX + 1];
 	int64_t poison; /* a claim with this seq fails */
@@ -154,7 +155,8 @@ fake_complete(LlmqStore *port, LlmqRows *rows)
 	{
 		store.session_gone = false;
 		rows->column_count = 3;
-		store.cells[1] = "running";
+		store.cells[1] = store.outdated ? "outdated" : "running";
+		store.cells[2] = store.outdated ? "it speaks another protocol" : NULL;
 	}
 	if (store.operation == LLMQ_OP_CLAIM)
 	{
@@ -339,6 +341,22 @@ test_new_session(void)
 	llmq_engine_destroy(engine);
 }
 
+static void
+test_outdated(void)
+{
+	LlmqEngine *engine = start(3);
+
+	store.outdated = true;
+	run_for(engine, 29 * SECOND);
+	is_int(store.count[LLMQ_OP_HELLO], 6, "an outdated worker says hello again with each interval");
+	is_int(warnings, 1, "and once in the log what is wrong");
+	is_int(store.count[LLMQ_OP_POLL] + store.count[LLMQ_OP_CLAIM], 0, "and asks for nothing else");
+	store.outdated = false;
+	run_for(engine, 5 * SECOND);
+	is_int(count_claimed(), 3, "until it is not outdated any more");
+	llmq_engine_destroy(engine);
+}
+
 int
 main(void)
 {
@@ -349,5 +367,6 @@ main(void)
 	test_unreadable();
 	test_heartbeat();
 	test_new_session();
+	test_outdated();
 	return tap_done();
 }

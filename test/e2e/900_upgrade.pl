@@ -1,0 +1,162 @@
+# ALTER EXTENSION llmq UPDATE from each older release, in a server that runs this version's module
+# already: nobody is called before it, nothing is lost in it, and what comes out is what a fresh
+# install would be.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use LlmqTest;
+use Test::More;
+
+my $frozen = "$FindBin::Bin/../upgrade";
+
+sub read_file
+{
+	my ($path) = @_;
+	open(my $file, '<', $path) or die "$path: $!\n";
+	local $/;
+	return <$file>;
+}
+
+my @releases = map { m{llmq--([\d.]+)\.sql\z} ? $1 : () } sort glob "$frozen/llmq--*.sql";
+my ($version) = read_file("$FindBin::Bin/../../extension/llmq.control") =~ /^default_version = '([\d.]+)'$/m;
+
+# A stage of our own, where the releases' install scripts stand beside this version's.
+my $stage = test_dir() . '/stage';
+my $scripts = $stage . LlmqTest::Cluster::config('sharedir') . '/extension';
+LlmqTest::Cluster::run('cp', '-a', $ENV{LLMQ_STAGE}, $stage);
+LlmqTest::Cluster::run('cp', map({ "$frozen/llmq--$_.sql" } @releases), $scripts);
+
+my $provider = start_provider();
+my $pg = start_cluster(preload => 1, conf => { 'llmq.poll_interval' => '300ms', LlmqTest::Cluster::stage_settings($stage) });
+$pg->sql('CREATE ROLE web; CREATE ROLE operator; CREATE ROLE remote; CREATE ROLE reader');
+
+# Gives roles what they are given in both databases that are compared.
+sub give_rights
+{
+	my ($db) = @_;
+	$pg->sql(q{SELECT llmq.grant_submit('web'), llmq.grant_admin('operator'), llmq.grant_worker('remote');
+		GRANT USAGE ON SCHEMA llmq TO reader; GRANT SELECT ON llmq.job TO reader}, $db);
+	return;
+}
+
+sub catalog
+{
+	my ($db) = @_;
+	my $sql = read_file("$frozen/catalog.sql");
+	return map { $_->{line} } $pg->rows("SELECT * FROM ($sql) AS f (line)", $db);
+}
+
+sub dumped_rights
+{
+	my ($db) = @_;
+	$pg->disconnect_all;
+	my $dump = LlmqTest::Cluster::run(LlmqTest::Cluster::program('pg_dump'), '-h', $pg->socket_dir, '-p', 5432, '-U', 'postgres',
+		'--schema-only', $db);
+	return sort grep { /^(?:GRANT|REVOKE)/ } split /\n/, $dump;
+}
+
+$pg->create_database('fresh', extension => 1);
+give_rights('fresh');
+my @fresh = catalog('fresh');
+my @fresh_rights = dumped_rights('fresh');
+cmp_ok(scalar(@fresh), '>', 500, 'a fresh install is known in detail');
+ok((grep { /submit.*web/ } @fresh_rights), 'a dump of it has the rights of roles');
+
+# Tests that two lists are the same, and shows what is not.
+sub same_lines
+{
+	my ($got, $expected, $name) = @_;
+	my (%got, %expected);
+	@got{@{$got}} = @expected{@{$expected}} = ();
+	my @differences = (map({ "more: $_" } grep { !exists $expected{$_} } @{$got}), map({ "less: $_" } grep { !exists $got{$_} } @{$expected}));
+	is(join("\n", @differences), '', $name);
+	return;
+}
+
+sub upgrade_from
+{
+	my ($release) = @_;
+	my $db = 'from_' . $release =~ tr/./_/r;
+	my $key = 0;
+	my $prompt = sub { return (prompt => "Upgrade. [job:$release-$_[0]]", idempotency_key => $_[0]) };
+
+	$pg->create_database($db);
+	$pg->sql("CREATE EXTENSION llmq VERSION '$release'");
+	give_rights($db);
+	wait_for(sub { $pg->sql('SELECT state FROM llmq.worker') eq 'outdated' }, 20, 'the worker has said hello');
+	pass("from $release: before the update the worker is outdated");
+	like($pg->log_text, qr/this worker calls nobody: .* speaks protocol .*ALTER EXTENSION llmq UPDATE/, 'the log says so, and what helps');
+
+	# The state of a server that stopped in the middle of its work.
+	$pg->endpoint(main => $provider);
+	$pg->insert('queue', name => 'slow', max_in_flight => 7);
+	$pg->insert('destination', topic => 'mail.*', kind => 'webhook', url => 'http://127.0.0.1:9/');
+	$pg->sql('CREATE TABLE called (job jsonb)');
+	$pg->sql('CREATE FUNCTION public.note(job jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.called VALUES (job) $$');
+	my %job;
+	$job{$_} = $pg->submit($prompt->($_), outbox => [ { topic => 'mail.done', payload => { job => $_ } } ]) for qw(ready running);
+	$job{called} = $pg->submit($prompt->('called'), on_complete => 'public.note');
+	$job{scheduled} = $pg->submit($prompt->('scheduled'), run_at => '2100-01-01');
+	$job{cancelled} = $pg->submit($prompt->('cancelled'));
+	$job{dead} = $pg->submit($prompt->('dead'), outbox => [ { topic => 'mail.dead', payload => {}, on => 'dead' } ]);
+	$job{child} = $pg->sql("SELECT job_id FROM llmq.submit('Upgrade. [job:$release-child]', 'child', after => ARRAY['$job{ready}'::uuid])");
+	$pg->sql("SELECT llmq.cancel('$job{cancelled}')");
+	$pg->sql("INSERT INTO llmq.worker_session (name, kind, pid, backend_start, heartbeat, in_flight) VALUES ('lost', 'server', 1, now(), now(), 2)");
+	$pg->sql(qq{SELECT * FROM llmq.worker_claim((SELECT id FROM llmq.worker_session WHERE name = 'lost'),
+		ARRAY(SELECT seq FROM llmq.ready WHERE job_id IN ('$job{running}', '$job{dead}')))});
+	$pg->sql(qq{SELECT * FROM llmq.worker_settle((SELECT id FROM llmq.worker_session WHERE name = 'lost'),
+		'[{"job_id": "$job{dead}", "delivery": 1, "outcome": "dead", "error_class": "bad_request", "error_message": "no", "attempts": []}]')});
+	is($pg->sql('SELECT string_agg(place, $$ $$ ORDER BY place) FROM llmq.job_place'),
+		'blocked cancelled_job dead_job deferred lease ready ready', 'jobs stand everywhere');
+	is($pg->sql('SELECT count(*) FROM llmq.outbox'), 1, 'a message waits');
+	is(scalar(my @none = grep { $_->{job} =~ /^$release-/ } $provider->calls), 0, 'nobody has been called');
+
+	# Somebody submits all the time.
+	my $busy = $pg->session;
+	$busy->send("BEGIN; SELECT job_id FROM llmq.submit('Upgrade. [job:$release-late]', 'late'); COMMIT");
+	$job{late} = $busy->result->{out};
+	my $open = $pg->session;
+	$open->query(q{BEGIN; SELECT count(*) FROM llmq.job_status});
+	my $update = $pg->session;
+	$update->send('ALTER EXTENSION llmq UPDATE');
+	$open->query('COMMIT');
+	my $result = $update->result;
+	is($result->{sqlstate}, '00000', 'ALTER EXTENSION UPDATE succeeds') or diag($result->{err});
+	is($pg->sql(q{SELECT extversion FROM pg_extension WHERE extname = 'llmq'}), $version, 'this is the version then');
+
+	for my $name (qw(ready running called child late))
+	{
+		is($pg->final_state($job{$name}, 30)->{state}, 'succeeded', "the job that was $name is done");
+		is(scalar(my @calls = $provider->calls("$release-$name")), 1, 'with one call');
+	}
+	ok(wait_for(sub { $pg->sql('SELECT count(*) FROM called') == 1 }, 20, 'on_complete'), 'its function was called');
+	is($pg->sql("SELECT state FROM llmq.job_status WHERE job_id = '$job{$_}'"), $_, "what was $_ is so still") for qw(scheduled cancelled dead);
+	is($pg->sql("SELECT string_agg(concat_ws(' ', delivery, attempt, outcome, billing), ', ' ORDER BY delivery) FROM llmq.attempt WHERE job_id = '$job{running}'"),
+		'1 0 retry unknown, 2 1 success billed', 'the call that was cut off is on record');
+	is($pg->sql(q{SELECT string_agg(topic, ' ' ORDER BY id) FROM llmq.outbox}), 'mail.dead mail.done mail.done', 'messages are kept and added');
+	is($pg->sql(q{SELECT max_in_flight FROM llmq.queue WHERE name = 'slow'}), 7, 'the configuration is kept');
+	is($pg->sql("SELECT llmq.redrive('$job{dead}')"), 't', 'a dead job can be redriven');
+	is($pg->final_state($job{dead}, 30)->{state}, 'succeeded', 'and is done');
+	is($pg->sql("SELECT replayed FROM " . LlmqTest::Cluster::submit_call($prompt->('late'))), 't', 'an old key is known');
+
+	$pg->disconnect_all;
+	same_lines([ catalog($db) ], \@fresh, 'the catalog is that of a fresh install');
+	same_lines([ dumped_rights($db) ], \@fresh_rights, 'and a dump has the same rights');
+	return;
+}
+
+is(join(' ', @releases), join(' ', sort map { m{llmq--([\d.]+)--\Q$version\E\.sql\z} ? $1 : () } glob "$scripts/llmq--*--*.sql"),
+	'each release that can be updated from is tested');
+upgrade_from($_) for @releases;
+
+# -- a module that is older than the SQL -------------------------------------------------------
+
+$pg->use_database('fresh');
+my $worker = $pg->sql(q{SELECT worker_id || ' ' || state FROM llmq.worker_hello(1, 'old', 'server', pg_backend_pid(), NULL)});
+like($worker, qr/^\d+ outdated$/, 'a worker that speaks the protocol of 0.1.0 is outdated');
+is($pg->query('SELECT * FROM llmq.worker_claim(' . (split ' ', $worker)[0] . ", '{1}')")->{sqlstate}, '55000', 'and cannot claim');
+
+finish();
