@@ -119,7 +119,7 @@ PG_CPPFLAGS = $(CURL_CFLAGS) -DLLMQ_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS   = -MMD -MP -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 SHLIB_LINK  = $(ENGINE_LIBS)
 
-EXTRA_CLEAN = $(DEPS) build
+EXTRA_CLEAN = $(DEPS) build llmq-*.zip llmq-*.tar.gz
 
 # Bitcode serves functions inlined into JIT-compiled expressions.  We have none,
 # and it would make clang a build requirement.
@@ -264,6 +264,18 @@ demo:
 bench-worker bench-queue:
 	LLMQ_BUILD=$(CURDIR) LOAD_SECONDS="$(or $(SECONDS),$(LOAD_SECONDS))" $(srcdir)/test/bench/run $(@:bench-%=%)
 
+# -- Archives for those who install from source: PGXN takes the .zip --------------------
+
+DIST = llmq-$(EXTVERSION)
+
+# Of the last commit, and of nothing else: whoever makes them anew gets the same bytes.
+dist:
+	TZ=UTC git -C $(srcdir) archive --format=zip --prefix=$(DIST)/ -9 HEAD >$(DIST).zip
+	git -C $(srcdir) archive --format=tar --prefix=$(DIST)/ HEAD | gzip -n9 >$(DIST).tar.gz
+
+test-dist:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/packages/dist
+
 # -- The house ---------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
@@ -278,4 +290,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-peers demo bench-worker bench-queue format format-check check-layers
+.PHONY: debug-module dist test-dist fuzz unit pgtap setup test test-peers demo bench-worker bench-queue format format-check check-layers
