@@ -10,6 +10,7 @@ PGFILEDESC = "llmq - durable LLM jobs in PostgreSQL"
 ENGINE_OBJS = \
 	bgworker/arena.o \
 	bgworker/base64.o \
+	bgworker/breaker.o \
 	bgworker/buffer.o \
 	bgworker/config.o \
 	bgworker/delivery.o \
@@ -18,6 +19,7 @@ ENGINE_OBJS = \
 	bgworker/engine_poll.o \
 	bgworker/engine_report.o \
 	bgworker/engine_store.o \
+	bgworker/estimate.o \
 	bgworker/heap.o \
 	bgworker/http_request.o \
 	bgworker/job.o \
@@ -40,6 +42,7 @@ ENGINE_OBJS = \
 	bgworker/provider_param.o \
 	bgworker/provider_part.o \
 	bgworker/provider_responses_params.o \
+	bgworker/ratelimit.o \
 	bgworker/ready.o \
 	bgworker/relay_verdict.o \
 	bgworker/reply.o \
