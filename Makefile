@@ -22,6 +22,7 @@ ENGINE_OBJS = \
 	bgworker/estimate.o \
 	bgworker/heap.o \
 	bgworker/http_request.o \
+	bgworker/idempotency_key.o \
 	bgworker/job.o \
 	bgworker/json_check.o \
 	bgworker/json_slice.o \
@@ -59,6 +60,7 @@ ENGINE_OBJS = \
 	bgworker/retry.o \
 	bgworker/secret.o \
 	bgworker/settle.o \
+	bgworker/smtp.o \
 	bgworker/sse.o \
 	bgworker/store.o \
 	bgworker/text.o \
@@ -66,6 +68,7 @@ ENGINE_OBJS = \
 	bgworker/transfer_clock.o \
 	bgworker/transfer_end.o \
 	bgworker/transfer_feed.o \
+	bgworker/transfer_mail.o \
 	bgworker/transfer_poll.o \
 	bgworker/transfer_resolve.o \
 	bgworker/transfer_slot.o \

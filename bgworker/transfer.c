@@ -1,6 +1,6 @@
 /*
  * transfer.c
- *		HTTP calls in flight, over libcurl's multi interface.
+ *		HTTP calls and e-mails in flight, over libcurl's multi interface.
  *
  * The pool holds slots.  A slot keeps its libcurl handle from call to call: what
  * is the same for all calls is set once.  A slot is free, in flight (in the
@@ -12,9 +12,6 @@
  * restore_signals.  Writing to a closed TLS connection raises SIGPIPE, which
  * libcurl leaves to its user under NOSIGNAL: a process that has not chosen a
  * handler is made to ignore it.
- *
- * The settings hold for HTTP; a mail would get a setter of its own beside
- * set_constants in transfer_slot.c, and the same slots, clocks and descriptor.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -116,6 +113,7 @@ llmq_transfer_pool_destroy(LlmqTransferPool *pool)
 		if (transfer->phase != LLMQ_PHASE_FREE && transfer->phase != LLMQ_PHASE_ENDED)
 			leave_flight(transfer);
 		curl_easy_cleanup(transfer->easy);
+		llmq_mail_forget(transfer);
 		free(transfer->url);
 		free(transfer->lines);
 		free(transfer);
@@ -158,14 +156,12 @@ llmq_transfer_pool_timeout(const LlmqTransferPool *pool, int64_t now_us)
 
 /* -- One call --------------------------------------------------------------------- */
 
-LlmqTransfer *
-llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request, LlmqSink *sink,
-					const LlmqClocks *clocks, void *owner, int64_t now_us, char *error,
-					size_t error_size)
+/* Takes a slot for a call with these clocks; NULL with an error text. */
+static LlmqTransfer *
+take_slot(LlmqTransferPool *pool, bool for_mail, const LlmqClocks *clocks, int64_t now_us,
+		  char *error, size_t error_size)
 {
 	LlmqTransfer *transfer;
-	bool started;
-	sigset_t saved;
 
 	pool->now_us = now_us;
 	if (clocks->attempt_us <= 0)
@@ -173,29 +169,77 @@ llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request, Llmq
 		snprintf(error, error_size, "a transfer needs an attempt clock");
 		return NULL;
 	}
-	block_signals(&saved);
-	transfer = llmq_slot_take(pool);
+	transfer = llmq_slot_take(pool, for_mail);
 	if (transfer == NULL)
 		snprintf(error, error_size, "no free transfer, or no memory for one");
-	started = transfer != NULL && llmq_slot_set_request(transfer, request, error, error_size);
-	if (started)
+	return transfer;
+}
+
+/* Sends off a slot whose request is set, or (ready false) gives it back. */
+static LlmqTransfer *
+launch(LlmqTransfer *transfer, bool ready, const LlmqClocks *clocks, void *owner, char *error,
+	   size_t error_size)
+{
+	LlmqTransferPool *pool = transfer->pool;
+
+	if (ready)
 	{
 		transfer->owner = owner;
-		transfer->sink = sink;
-		llmq_slot_begin(transfer, clocks, now_us);
-		started = enter_flight(transfer);
-		if (!started)
+		llmq_slot_begin(transfer, clocks, pool->now_us);
+		ready = enter_flight(transfer);
+		if (!ready)
 			snprintf(error, error_size, "libcurl refused the transfer");
 	}
-	if (started)
+	if (!ready)
 	{
-		pool->live++;
-		llmq_clock_add(transfer);
-	}
-	else if (transfer != NULL)
 		llmq_slot_release(transfer);
+		return NULL;
+	}
+	pool->live++;
+	llmq_clock_add(transfer);
+	return transfer;
+}
+
+LlmqTransfer *
+llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request, LlmqSink *sink,
+					const LlmqClocks *clocks, void *owner, int64_t now_us, char *error,
+					size_t error_size)
+{
+	LlmqTransfer *transfer;
+	sigset_t saved;
+
+	block_signals(&saved);
+	transfer = take_slot(pool, false, clocks, now_us, error, error_size);
+	if (transfer != NULL)
+	{
+		bool ready = llmq_slot_set_request(transfer, request, error, error_size);
+
+		transfer->sink = sink;
+		transfer = launch(transfer, ready, clocks, owner, error, error_size);
+	}
 	restore_signals(&saved);
-	return started ? transfer : NULL;
+	return transfer;
+}
+
+LlmqTransfer *
+llmq_transfer_start_mail(LlmqTransferPool *pool, const LlmqMailRequest *request,
+						 LlmqMailReply *reply, const LlmqClocks *clocks, void *owner,
+						 int64_t now_us, char *error, size_t error_size)
+{
+	LlmqTransfer *transfer;
+	sigset_t saved;
+
+	block_signals(&saved);
+	transfer = take_slot(pool, true, clocks, now_us, error, error_size);
+	if (transfer != NULL)
+	{
+		bool ready = llmq_mail_set_request(transfer, request, reply, error, error_size);
+
+		transfer->sink = NULL;
+		transfer = launch(transfer, ready, clocks, owner, error, error_size);
+	}
+	restore_signals(&saved);
+	return transfer;
 }
 
 void
@@ -380,6 +424,7 @@ enter_flight(LlmqTransfer *transfer)
 static void
 leave_flight(LlmqTransfer *transfer)
 {
+	llmq_mail_leave(transfer);
 	if (transfer->parked)
 		llmq_resolve_unpark(transfer);
 	else
@@ -427,6 +472,12 @@ serve_socket(LlmqTransferPool *pool, const LlmqPollEvent *event)
 	/* Stamped here, not where libcurl hands over: a dripping header line is no silence. */
 	if (index < (uint32_t) pool->slot_count && (event->what & LLMQ_POLL_IN))
 		pool->slots[index]->last_byte_us = pool->now_us;
+	if (index < (uint32_t) pool->slot_count && llmq_mail_owns(pool->slots[index], fd))
+	{
+		if (!llmq_mail_serve(pool->slots[index]))
+			end_flight(pool->slots[index]);
+		return;
+	}
 	curl_multi_socket_action(pool->multi, fd, what, &running);
 }
 
@@ -474,7 +525,13 @@ take_finished(LlmqTransferPool *pool)
 		if (message->msg != CURLMSG_DONE)
 			continue;
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **) &transfer);
-		llmq_end_by_curl(transfer, (int) code);
+		if (code == CURLE_OK && transfer->mail != NULL)
+		{
+			if (llmq_mail_begin(transfer))
+				continue;
+		}
+		else
+			llmq_end_by_curl(transfer, (int) code);
 		end_flight(transfer);
 	}
 }

@@ -1,6 +1,6 @@
 /*
  * transfer.h
- *		HTTP calls in flight: the only part that knows libcurl.
+ *		HTTP calls and e-mails in flight: the only part that knows libcurl.
  *
  * All sockets of all transfers sit in one pollable descriptor; the host waits
  * on it and calls dispatch.  Nothing here blocks, exits or longjmps; libcurl's
@@ -18,6 +18,7 @@
 
 #include "http_request.h"
 #include "sink.h"
+#include "smtp.h"
 
 typedef struct LlmqTransferPool LlmqTransferPool;
 typedef struct LlmqTransfer LlmqTransfer;
@@ -71,6 +72,21 @@ extern int64_t llmq_transfer_pool_timeout(const LlmqTransferPool *pool, int64_t 
 extern LlmqTransfer *llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request,
 										 LlmqSink *sink, const LlmqClocks *clocks, void *owner,
 										 int64_t now_us, char *error, size_t error_size);
+
+/*
+ * Starts to hand over an e-mail, likewise: reply is filled in as the server
+ * answers.  connect is the clock until the session stands (connection, TLS,
+ * greeting, login), idle that for each answer from then on; first_byte is
+ * not used.  A message is said once, never silently again.
+ *
+ * smtps:// is TLS from the start.  smtp:// turns to TLS if the server offers it,
+ * and must with a username: no password is sent in clear.  Certificates are
+ * verified as for https.
+ */
+extern LlmqTransfer *
+llmq_transfer_start_mail(LlmqTransferPool *pool, const LlmqMailRequest *request,
+						 LlmqMailReply *reply, const LlmqClocks *clocks, void *owner,
+						 int64_t now_us, char *error, size_t error_size);
 
 /* Ends a transfer now: its connection is closed, no result will come for it. */
 extern void llmq_transfer_abort(LlmqTransferPool *pool, LlmqTransfer *transfer);

@@ -49,6 +49,8 @@ llmq_end_request_sent(LlmqTransfer *transfer)
 {
 	long size = 0;
 
+	if (transfer->mail != NULL)
+		return llmq_mail_is_talking(transfer);
 	if (!transfer->connected)
 		return false;
 	if (transfer->upload_waited)
@@ -91,6 +93,8 @@ words(const LlmqTransfer *transfer, CURLcode code)
 			if (transfer->error_text[0] != '\0')
 				return transfer->error_text;
 			break;
+		case CURLE_USE_SSL_FAILED:
+			return "the server does not offer TLS, and a password is not sent in clear";
 		default:
 			break;
 	}

@@ -5,6 +5,7 @@
  *		transfer.c		 pool, start, abort, dispatch
  *		transfer_slot.c	 handles, and the way of a request into one
  *		transfer_resolve.c who may look up a host
+ *		transfer_mail.c	 e-mails, once libcurl has opened the session
  *		transfer_feed.c	 what libcurl's callbacks record
  *		transfer_end.c	 how a transfer ended, told from what libcurl says
  *		transfer_clock.c the clocks, without libcurl
@@ -20,6 +21,9 @@
 #include "transfer.h"
 
 struct curl_slist;
+
+/* transfer_mail.c: what a transfer has that hands over an e-mail. */
+typedef struct LlmqMailCall LlmqMailCall;
 
 /* The size libcurl demands of an error buffer (CURL_ERROR_SIZE). */
 #define LLMQ_CURL_ERROR_SIZE 256
@@ -65,7 +69,8 @@ struct LlmqTransfer
 
 	/* The call. */
 	void *owner;
-	LlmqSink *sink;
+	LlmqSink *sink;		/* NULL: an e-mail */
+	LlmqMailCall *mail; /* NULL: HTTP */
 	LlmqClocks clocks;
 	LlmqTransferPhase phase;
 	int64_t started_us;
@@ -123,12 +128,15 @@ struct LlmqTransferPool
 };
 
 /* transfer_slot.c.  A slot with a handle, or NULL: all are in use, or memory is out. */
-extern LlmqTransfer *llmq_slot_take(LlmqTransferPool *pool);
+extern LlmqTransfer *llmq_slot_take(LlmqTransferPool *pool, bool for_mail);
 /* Gives back a slot that is in no list and whose handle is not in the multi. */
 extern void llmq_slot_release(LlmqTransfer *transfer);
 /* Tells the handle what to send; false with an error text. */
 extern bool llmq_slot_set_request(LlmqTransfer *transfer, const LlmqHttpRequest *request,
 								  char *error, size_t error_size);
+/* Tells the handle where to send it; false with an error text. */
+extern bool
+llmq_slot_set_url(LlmqTransfer *transfer, const char *url, char *error, size_t error_size);
 /* Forgets the call before and starts the clocks. */
 extern void llmq_slot_begin(LlmqTransfer *transfer, const LlmqClocks *clocks, int64_t now_us);
 
@@ -153,6 +161,21 @@ extern void llmq_resolve_park(LlmqTransfer *transfer);
 extern void llmq_resolve_unpark(LlmqTransfer *transfer);
 /* Gives back those that may go on now, counted in. */
 extern void llmq_resolve_admit(LlmqTransferPool *pool, void (*admit)(LlmqTransfer *transfer));
+
+/* transfer_mail.c.  Makes a new handle one for an e-mail; false when libcurl refuses. */
+extern bool llmq_mail_set_constants(LlmqTransfer *transfer);
+extern void llmq_mail_forget(LlmqTransfer *transfer);
+extern bool llmq_mail_set_request(LlmqTransfer *transfer, const LlmqMailRequest *request,
+								  LlmqMailReply *reply, char *error, size_t error_size);
+/* The session stands: the talk begins.  False: it has ended, and the result is filled in. */
+extern bool llmq_mail_begin(LlmqTransfer *transfer);
+/* Its socket is ready; likewise. */
+extern bool llmq_mail_serve(LlmqTransfer *transfer);
+/* Its socket is watched no more; ignores a transfer that is no e-mail. */
+extern void llmq_mail_leave(LlmqTransfer *transfer);
+extern bool llmq_mail_is_talking(const LlmqTransfer *transfer);
+/* Tells whether the talk goes over this descriptor, which libcurl then knows nothing of. */
+extern bool llmq_mail_owns(const LlmqTransfer *transfer, int fd);
 
 /* transfer_feed.c: sets the callbacks of a new handle; false when libcurl refuses. */
 extern bool llmq_feed_attach(LlmqTransfer *transfer);

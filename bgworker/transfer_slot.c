@@ -51,30 +51,50 @@ set_authorities(CURL *easy)
 	return curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, AUTHORITIES_MAX_AGE_S) == CURLE_OK;
 }
 
-/* What holds for every call; set once per handle. */
+/* What holds for every HTTP call; set once per handle, as are the other two. */
 static bool
-set_constants(LlmqTransfer *transfer)
+set_http_constants(LlmqTransfer *transfer)
 {
 	CURL *easy = transfer->easy;
 	const char *agent = transfer->pool->user_agent;
 	const char *encodings = transfer->pool->encodings;
 
-	return curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
-		   curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK &&
-		   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
+	return curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long) CURL_HTTP_VERSION_1_1) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, CONNECTION_MAX_IDLE_S) == CURLE_OK &&
+		   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L) == CURLE_OK &&
+		   curl_easy_setopt(easy, CURLOPT_ACCEPT_ENCODING, encodings) == CURLE_OK &&
+		   curl_easy_setopt(easy, CURLOPT_USERAGENT, agent) == CURLE_OK &&
+		   curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK;
+}
+
+/* What holds for every transfer. */
+static bool
+set_constants(LlmqTransfer *transfer, bool for_mail)
+{
+	CURL *easy = transfer->easy;
+
+	return curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+		   curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT, CONNECT_NEVER_S) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_TCP_KEEPIDLE, KEEPALIVE_S) == CURLE_OK &&
 		   curl_easy_setopt(easy, CURLOPT_TCP_KEEPINTVL, KEEPALIVE_S) == CURLE_OK &&
-		   curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L) == CURLE_OK &&
-		   curl_easy_setopt(easy, CURLOPT_ACCEPT_ENCODING, encodings) == CURLE_OK &&
-		   curl_easy_setopt(easy, CURLOPT_USERAGENT, agent) == CURLE_OK &&
-		   curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK && set_authorities(easy) &&
-		   llmq_feed_attach(transfer);
+		   set_authorities(easy) && llmq_feed_attach(transfer) &&
+		   (for_mail ? llmq_mail_set_constants(transfer) : set_http_constants(transfer));
+}
+
+/* The handle does not go on to the next call. */
+static void
+drop_handle(LlmqTransfer *transfer)
+{
+	curl_easy_cleanup(transfer->easy);
+	transfer->easy = NULL;
+	llmq_mail_forget(transfer);
+	free(transfer->url);
+	transfer->url = NULL;
 }
 
 static LlmqTransfer *
@@ -95,7 +115,7 @@ make_slot(LlmqTransferPool *pool)
 
 /* A slot with a handle, or NULL: all are in use, or memory is out. */
 LlmqTransfer *
-llmq_slot_take(LlmqTransferPool *pool)
+llmq_slot_take(LlmqTransferPool *pool, bool for_mail)
 {
 	LlmqTransfer *transfer = pool->free_slots;
 
@@ -103,20 +123,21 @@ llmq_slot_take(LlmqTransferPool *pool)
 		pool->free_slots = transfer->next;
 	else
 		transfer = make_slot(pool);
-	if (transfer == NULL || transfer->easy != NULL)
+	if (transfer == NULL || (transfer->easy != NULL && !for_mail))
 		return transfer;
+	drop_handle(transfer);
 	transfer->easy = curl_easy_init();
-	if (transfer->easy != NULL && set_constants(transfer))
+	if (transfer->easy != NULL && set_constants(transfer, for_mail))
 		return transfer;
-	curl_easy_cleanup(transfer->easy);
-	transfer->easy = NULL;
+	drop_handle(transfer);
 	llmq_slot_release(transfer);
 	return NULL;
 }
 
 /*
  * A handle that has met a system error is not used again: libcurl does not
- * forget the errno, and the next call's end is told by it.
+ * forget the errno, and the next call's end is told by it.  Nor is an e-mail's,
+ * which has other constants.
  */
 void
 llmq_slot_release(LlmqTransfer *transfer)
@@ -126,13 +147,8 @@ llmq_slot_release(LlmqTransfer *transfer)
 
 	if (transfer->easy != NULL)
 		curl_easy_getinfo(transfer->easy, CURLINFO_OS_ERRNO, &error);
-	if (error != 0)
-	{
-		curl_easy_cleanup(transfer->easy);
-		transfer->easy = NULL;
-		free(transfer->url);
-		transfer->url = NULL;
-	}
+	if (error != 0 || transfer->mail != NULL)
+		drop_handle(transfer);
 	transfer->phase = LLMQ_PHASE_FREE;
 	transfer->next = pool->free_slots;
 	pool->free_slots = transfer;
@@ -142,7 +158,7 @@ llmq_slot_release(LlmqTransfer *transfer)
 
 /* Tells whether the url can be called at all; libcurl itself would say so only in dispatch. */
 static bool
-is_callable(const char *text)
+is_callable(const char *text, bool for_mail)
 {
 	CURLU *url = curl_url();
 	char *scheme = NULL;
@@ -150,24 +166,25 @@ is_callable(const char *text)
 
 	if (url != NULL && curl_url_set(url, CURLUPART_URL, text, 0) == CURLUE_OK &&
 		curl_url_get(url, CURLUPART_SCHEME, &scheme, 0) == CURLUE_OK)
-		callable = strcmp(scheme, "http") == 0 || strcmp(scheme, "https") == 0;
+		callable = strcmp(scheme, for_mail ? "smtp" : "http") == 0 ||
+				   strcmp(scheme, for_mail ? "smtps" : "https") == 0;
 	curl_free(scheme);
 	curl_url_cleanup(url);
 	return callable;
 }
 
 /* Most calls of a slot go where the one before went. */
-static bool
-set_url(LlmqTransfer *transfer, const char *url, char *error, size_t error_size)
+bool
+llmq_slot_set_url(LlmqTransfer *transfer, const char *url, char *error, size_t error_size)
 {
 	if (transfer->url != NULL && strcmp(transfer->url, url) == 0)
 		return true;
 	free(transfer->url);
 	transfer->url = NULL;
-	if (!is_callable(url))
+	if (!is_callable(url, transfer->mail != NULL))
 	{
-		snprintf(error, error_size,
-				 "the url is malformed, or of another scheme than http and https");
+		snprintf(error, error_size, "the url is malformed, or of another scheme than %s",
+				 transfer->mail != NULL ? "smtp and smtps" : "http and https");
 		return false;
 	}
 	transfer->url = strdup(url);
@@ -221,7 +238,7 @@ llmq_slot_set_request(LlmqTransfer *transfer, const LlmqHttpRequest *request, ch
 	const char *body = request->body != NULL ? request->body : "";
 	curl_off_t len = request->body != NULL ? (curl_off_t) request->body_len : 0;
 
-	if (!set_url(transfer, request->url, error, error_size))
+	if (!llmq_slot_set_url(transfer, request->url, error, error_size))
 		return false;
 	if (set_lines(transfer, request) &&
 		curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, len) == CURLE_OK &&

@@ -13,6 +13,7 @@
 
 #include "base64.h"
 #include "buffer.h"
+#include "idempotency_key.h"
 
 #define SECRET_PREFIX "whsec_"
 
@@ -36,7 +37,6 @@ static const char *const standard_headers[] = {"webhook-id", "webhook-timestamp"
 static bool write_request(LlmqHttpWriter *writer, const LlmqWebhook *webhook, LlmqHmacSha256 hmac);
 static bool check_id(LlmqHttpWriter *writer, const char *id);
 static bool open_headers(LlmqHttpWriter *writer, const LlmqWebhook *webhook);
-static const char *encode_key(LlmqArena *arena, const char *key);
 static bool add_signature(LlmqHttpWriter *writer, LlmqHmacSha256 hmac, const char *signed_text,
 						  size_t signed_len);
 static bool append_mac(LlmqHttpWriter *writer, LlmqHmacSha256 hmac, const char *secret, size_t len,
@@ -69,7 +69,7 @@ write_request(LlmqHttpWriter *writer, const LlmqWebhook *webhook, LlmqHmacSha256
 		!open_headers(writer, webhook))
 		return false;
 	if (webhook->idempotency_key != NULL)
-		key = encode_key(writer->arena, webhook->idempotency_key);
+		key = llmq_idempotency_key_encode(writer->arena, webhook->idempotency_key);
 	if (timestamp == NULL || (key == NULL && webhook->idempotency_key != NULL))
 		return false;
 	head = strlen(webhook->id) + strlen(timestamp) + 2;
@@ -111,43 +111,6 @@ open_headers(LlmqHttpWriter *writer, const LlmqWebhook *webhook)
 			return llmq_http_fail(writer, "The destination must not set the header %s.",
 								  standard_headers[i]);
 	return true;
-}
-
-static bool
-is_hex(char c)
-{
-	return c != '\0' && strchr("0123456789abcdefABCDEF", c) != NULL;
-}
-
-/* The idempotency key as a header's value: see webhook.h. */
-static const char *
-encode_key(LlmqArena *arena, const char *key)
-{
-	static const char hex[] = "0123456789ABCDEF";
-	char *encoded = llmq_arena_alloc(arena, strlen(key) * 3 + 1);
-	char *to = encoded;
-
-	if (encoded == NULL)
-		return NULL;
-	for (const char *at = key; *at != '\0'; at++)
-	{
-		unsigned char c = (unsigned char) *at;
-		bool kept = c > ' ' && c <= '~';
-
-		if (c == ' ')
-			kept = at > key && at[1] != '\0';
-		else if (c == '%')
-			kept = !is_hex(at[1]) || !is_hex(at[2]);
-		if (kept)
-		{
-			*to++ = *at;
-			continue;
-		}
-		*to++ = '%';
-		*to++ = hex[c >> 4];
-		*to++ = hex[c & 15];
-	}
-	return encoded;
 }
 
 /* Signs with each secret. */

@@ -48,9 +48,7 @@ typedef struct LlmqWebhook
  * a header of the destination's holds ${credential}, that stands for the secret,
  * and nothing is signed.
  *
- * Idempotency-Key is the key itself as long as it is printable ASCII.  Other
- * bytes, spaces at an end, and a % that two hexadecimal digits follow are
- * percent-encoded, so that no two keys become one.
+ * Idempotency-Key is encoded as idempotency_key.h says.
  */
 extern bool llmq_webhook_request(LlmqArena *arena, const LlmqWebhook *webhook, LlmqHmacSha256 hmac,
 								 LlmqHttpRequest *request, const char **error);
