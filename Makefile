@@ -108,7 +108,7 @@ SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql ou
 SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql dependency.sql \
 	worker_session.sql status.sql submit_checks.sql submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
-	worker_poll.sql worker_claim.sql worker_settle.sql settler.sql control.sql steering.sql check.sql rights.sql grants.sql)
+	worker_poll.sql worker_claim.sql worker_settle.sql settler.sql control.sql steering.sql explain.sql check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 
 # Versions before this one, oldest first: each can be updated from (sql/upgrade/header.sql).

@@ -47,7 +47,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
     EXECUTE format('GRANT SELECT ON llmq.job_status, llmq.dead_letter, llmq.result, llmq.attempt,
         llmq.outbox, llmq.run TO %s', role);
-    PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel',
+    PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel', 'explain',
         'idempotency_begin', 'idempotency_finish', 'idempotency_release', 'step_begin', 'step_finish',
         'step_release', 'derive_key', 'job_id', 'namespace', 'uuid5',
         'may_see', 'submitter', 'wait_reason']);
@@ -90,4 +90,4 @@ GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
     bytes_in, billing, request_id) ON llmq.attempt TO pg_monitor;
 GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text),
-    llmq.lost_sessions(bigint) TO pg_monitor;
+    llmq.lost_sessions(bigint), llmq.explain(uuid) TO pg_monitor;
