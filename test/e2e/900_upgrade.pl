@@ -88,7 +88,8 @@ sub upgrade_from
 	give_rights($db);
 	wait_for(sub { $pg->sql('SELECT state FROM llmq.worker') eq 'outdated' }, 20, 'the worker has said hello');
 	pass("from $release: before the update the worker is outdated");
-	like($pg->log_text, qr/this worker calls nobody: .* speaks protocol .*ALTER EXTENSION llmq UPDATE/, 'the log says so, and what helps');
+	wait_for(sub { $pg->log_text =~ /this worker calls nobody: .* speaks protocol .*ALTER EXTENSION llmq UPDATE/ }, 20, 'the log says so');
+	pass('the log says so, and what helps');
 
 	# The state of a server that stopped in the middle of its work.
 	$pg->endpoint(main => $provider);
