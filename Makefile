@@ -14,6 +14,9 @@ ENGINE_OBJS = \
 	bgworker/buffer.o \
 	bgworker/config.o \
 	bgworker/delivery.o \
+	bgworker/email.o \
+	bgworker/email_format.o \
+	bgworker/email_verdict.o \
 	bgworker/engine.o \
 	bgworker/engine_call.o \
 	bgworker/engine_poll.o \
@@ -28,6 +31,7 @@ ENGINE_OBJS = \
 	bgworker/json_slice.o \
 	bgworker/json_text.o \
 	bgworker/json_write.o \
+	bgworker/mailbox.o \
 	bgworker/outcome.o \
 	bgworker/provider.o \
 	bgworker/provider_anthropic.o \

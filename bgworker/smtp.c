@@ -34,7 +34,8 @@ llmq_mail_reply_create(LlmqArena *arena, const LlmqMailRequest *request)
 	reply->request = request;
 	reply->recipients =
 		llmq_arena_alloc(arena, (size_t) request->recipient_count * sizeof(LlmqSmtpAnswer));
-	return reply->recipients != NULL ? reply : NULL;
+	reply->remaining = llmq_arena_alloc(arena, (size_t) request->recipient_count * sizeof(char *));
+	return reply->recipients != NULL && reply->remaining != NULL ? reply : NULL;
 }
 
 /* -- Answers ------------------------------------------------------------------------ */

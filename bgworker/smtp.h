@@ -42,6 +42,7 @@ typedef struct LlmqMailReply
 	const LlmqMailRequest *request;
 	LlmqSmtpAnswer *recipients; /* to each, in the order of the request */
 	LlmqSmtpAnswer refusal;		/* to what failed as a whole: greeting, login, sender, message */
+	const char **remaining;		/* room for the verdict: as many as there are recipients */
 	bool in_session;			/* MAIL was said */
 	bool accepted;				/* the message, for all recipients that were answered with 2xx */
 } LlmqMailReply;
