@@ -38,6 +38,16 @@
 /* The most that llmq.max_in_flight can be set to. */
 #define MAX_CONNECTIONS 100000
 
+/*
+ * How long a worker that was woken is deaf.  The commits of that time it hears of together, after
+ * it: one look, instead of one a commit, and no signals, which cost a committing session more than
+ * an insert does.
+ */
+#define DEAF_US 2000
+
+/* The latch's place among what a worker waits for. */
+#define LATCH_EVENT 0
+
 /* Stopping waits for the store this long at most; leases that remain return to a successor. */
 #define STOP_LIMIT_US 2000000
 
@@ -46,6 +56,8 @@ typedef struct Worker
 	LlmqHost host;
 	LlmqEngine *engine;
 	WaitEventSet *waits;
+	int64 hears_at_us; /* deaf until then */
+	uint32 wakes;	   /* wake-ups that it has heard of */
 	int64 stop_at_us;  /* 0: not stopping */
 	int connections;   /* what the limit of open files allows */
 	int max_in_flight; /* the setting that was last looked at */
@@ -199,23 +211,49 @@ create_waits(Worker *worker)
 
 /* ---- Turns -------------------------------------------------------------------------- */
 
+/* Has the engine look for work, if there was a wake-up and it is time to hear of it; then deaf. */
+static void
+hear(Worker *worker)
+{
+	int64 now = llmq_host_clock();
+	uint32 wakes = llmq_shared_wakes(MyDatabaseId);
+
+	if (wakes == worker->wakes || now < worker->hears_at_us)
+		return;
+	worker->wakes = wakes;
+	worker->hears_at_us = now + DEAF_US;
+	llmq_engine_wake(worker->engine);
+}
+
+/* In milliseconds, rounded up. */
+static long
+time_to_wait(Worker *worker, bool deaf)
+{
+	int64 now = llmq_host_clock();
+	int64 timeout = Min(llmq_engine_timeout(worker->engine), worker->host.tick_at_us - now);
+
+	if (deaf)
+		timeout = Min(timeout, worker->hears_at_us - now);
+	return (long) ((Max(timeout, 0) + 999) / 1000);
+}
+
+/* While the worker is deaf, its latch is set without a signal and stays set. */
 static void
 wait_for_something(Worker *worker)
 {
 	static uint32 wait_event = 0;
 	WaitEvent event;
-	int64 timeout = llmq_engine_timeout(worker->engine);
-	int64 until_tick = worker->host.tick_at_us - llmq_host_clock();
+	bool deaf;
 
-	timeout = Max(Min(timeout, until_tick), 0);
-	if (WaitEventSetWait(worker->waits, (long) ((timeout + 999) / 1000), &event, 1,
+	hear(worker); /* a wait for a lock may have swallowed what the latch said */
+	deaf = llmq_host_clock() < worker->hears_at_us;
+	ModifyWaitEvent(worker->waits, LATCH_EVENT, WL_LATCH_SET, deaf ? NULL : MyLatch);
+	if (WaitEventSetWait(worker->waits, time_to_wait(worker, deaf), &event, 1,
 						 llmq_compat_wait_event(&wait_event, "LlmqWorkerMain")) == 1 &&
 		(event.events & WL_LATCH_SET) != 0)
-	{
 		ResetLatch(MyLatch);
-		llmq_engine_wake(worker->engine);
-	}
 	CHECK_FOR_INTERRUPTS();
+	hear(worker);
 }
 
 static void

@@ -176,6 +176,14 @@ llmq_shared_changes(Oid database)
 	return llmq_shared_look(database, &slot) ? slot.changes : 0;
 }
 
+uint32
+llmq_shared_wakes(Oid database)
+{
+	LlmqSlot slot;
+
+	return llmq_shared_look(database, &slot) ? pg_atomic_read_u32(&slot.wakes) : 0;
+}
+
 int
 llmq_shared_count_workers(Oid database)
 {
@@ -230,6 +238,8 @@ llmq_shared_wake(Oid database, bool changed)
 	slot = find_slot(database);
 	if (slot != NULL && changed)
 		slot->changes++;
+	if (slot != NULL)
+		(void) pg_atomic_fetch_add_u32(&slot->wakes, 1);
 	for (i = 0; slot != NULL && i < LLMQ_MAX_WORKERS; i++)
 		set_latch(&slot->processes[i]);
 	LWLockRelease(&state->lock);

@@ -11,6 +11,7 @@
 #define LLMQ_SHARED_H
 
 #include "datatype/timestamp.h"
+#include "port/atomics.h"
 #include "utils/uuid.h"
 
 #define LLMQ_MAX_DATABASES 64
@@ -52,8 +53,9 @@ typedef struct LlmqSlot
 	Oid database; /* InvalidOid: the slot is free */
 	LlmqStatus status;
 	LlmqTrouble trouble;
-	uint32 orders;	/* calls of llmq.start_worker() so far */
-	uint32 changes; /* wake-ups so far that tell of a change */
+	uint32 orders;			/* calls of llmq.start_worker() so far */
+	uint32 changes;			/* wake-ups so far that tell of a change */
+	pg_atomic_uint32 wakes; /* all wake-ups so far */
 	LlmqProcess processes[LLMQ_MAX_PROCESSES];
 	bool has_stubborn;
 	pg_uuid_t stubborn; /* the job whose on_complete its settler could end only with itself */
@@ -100,6 +102,12 @@ extern int llmq_shared_count_workers(Oid database);
 
 /* A number that grows with each change that workers must look at before they claim. */
 extern uint32 llmq_shared_changes(Oid database);
+
+/*
+ * A number that grows with each wake-up, before the latch is set.  The latch alone says too
+ * little: whoever waits for a lock, or for a replica, resets it.
+ */
+extern uint32 llmq_shared_wakes(Oid database);
 
 /* Notes the job whose on_complete ends its settler, for the next one: that one takes it. */
 extern void llmq_shared_note_stubborn(Oid database, const pg_uuid_t *job);

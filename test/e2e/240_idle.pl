@@ -119,6 +119,35 @@ $pg->insert('queue', name => 'none', endpoints => '{}');
 my $session = $pg->session;
 $session->query('CREATE TEMP TABLE lap (part text, took double precision)');
 
+# A worker that was woken is deaf for 2 ms (DEAF_US): commits share a look.
+$pg->set(track_functions => 'pl', 'llmq.poll_interval' => '1s');
+$pg->reload;
+my $submits = 1000;
+
+# How often the worker has looked; what it counts is known when it has been idle since the last job was done.
+sub looks
+{
+	my ($key) = @_;
+	my $done = $pg->sql("SELECT n_tup_del FROM pg_stat_all_tables WHERE relid = 'llmq.ready'::regclass");
+	$pg->final_state($pg->submit(prompt => "Go. [job:$key]", idempotency_key => $key));
+	wait_for(sub { $pg->sql("SELECT n_tup_del FROM pg_stat_all_tables WHERE relid = 'llmq.ready'::regclass") > $done }, 20, 'the worker reports');
+	return $pg->sql("SELECT calls FROM pg_stat_user_functions WHERE funcname = 'worker_poll'");
+}
+
+my $looks = looks('before-stream');
+my $stream_began = now();
+$session->query("DO \$\$ BEGIN
+	FOR n IN 1 .. $submits LOOP
+		PERFORM llmq.submit('Wait.', 'stream-' || n, queue => 'none');
+		COMMIT;
+	END LOOP;
+	END \$\$", 120);
+my $took = now() - $stream_began;
+$looks = looks('after-stream') - $looks;
+note(sprintf '%d commits in %.2f s, %d looks', $submits, $took, $looks);
+cmp_ok($looks, '>', 0, 'a stream of commits makes the worker look');
+cmp_ok($looks, '<=', $took / 0.002 + 50, 'every 2 ms at most');
+
 # Notes how long the commits of 300 transactions take that submit one job each.
 sub measure_commits
 {
