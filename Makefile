@@ -286,6 +286,10 @@ dist:
 test-dist:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/packages/dist
 
+# Kills, stops and disturbs everything, and asks whether the promises were kept.
+torture:
+	LLMQ_BUILD=$(CURDIR) SEED="$(SEED)" MINUTES="$(MINUTES)" KILLS="$(KILLS)" $(srcdir)/test/torture/run
+
 # -- The house ---------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
@@ -300,4 +304,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: debug-module dist test-dist fuzz unit pgtap setup test test-peers demo bench-worker bench-queue format format-check check-layers
+.PHONY: debug-module dist test-dist fuzz unit pgtap setup test test-peers demo bench-worker bench-queue torture format format-check check-layers

@@ -145,28 +145,27 @@ sub postmaster_status
 	return $lines[7];
 }
 
-# Stops the server: smart, fast or immediate.
+# Stops the server: smart, fast or immediate.  Returns its wait status.
 sub stop
 {
 	my ($self, $mode) = @_;
 	my $process = delete $self->{process} or return;
 	$self->disconnect_all;
 	my %signal = (smart => 'TERM', fast => 'INT', immediate => 'QUIT');
-	$process->end($signal{ $mode // 'immediate' }, 60);
-	return;
+	return $process->end($signal{ $mode // 'immediate' }, 60);
 }
 
 sub restart { my ($self, $mode) = @_; $self->stop($mode // 'fast'); $self->start; return }
 
 sub reload { my ($self) = @_; kill 'HUP', $self->pid; return }
 
-# Kills the postmaster itself; its children leave by themselves.
+# Kills the postmaster itself; its children leave by themselves.  Returns its wait status.
 sub kill9
 {
 	my ($self) = @_;
-	(delete $self->{process})->end('KILL');
+	my $status = (delete $self->{process})->end('KILL');
 	$self->disconnect_all;
-	return;
+	return $status;
 }
 
 sub socket_dir { return $_[0]{dir} }

@@ -21,11 +21,14 @@ sub new
 	return bless { dir => $dir, lines => [], offset => 0, %options }, $class;
 }
 
+# Starts it; one that was killed comes back on its port, with the same log.
 sub start
 {
 	my ($self) = @_;
 	my $port_file = "$self->{dir}/port";
+	unlink $port_file;
 	my @args = @{ $self->{args} // [] };
+	push @args, '--port', $self->{port} if $self->{port};
 	if (defined $self->{token})
 	{
 		open(my $file, '>', "$self->{dir}/token") or die "$self->{dir}/token: $!\n";
@@ -45,6 +48,7 @@ sub start
 }
 
 sub port { return $_[0]{port} }
+sub log_path { return "$_[0]{dir}/log" }
 sub pid  { return $_[0]{process}->pid }
 
 # Returns the base URL of a provider whose API lives under $path.
@@ -115,6 +119,9 @@ sub wait_for_calls
 	LlmqTest::wait_for(sub { $self->calls($job) >= $count }, $limit // 20, "$count calls of $job");
 	return $self->calls($job);
 }
+
+# Kills it, and returns its wait status.
+sub kill9 { my ($self) = @_; return $self->{process}->end('KILL') }
 
 sub last_words
 {

@@ -1,0 +1,141 @@
+# Torture - breaks everything that llmq makes promises about, and then asks whether they were kept.
+#
+# A run is: a server with two workers in database app, a provider, and around them actors, each with a
+# generator of its own that follows from the seed: clients (Torture::Client), administrators and strangers
+# (Torture::Disturber), one that kills clients (Torture::Troop) and one that kills servers
+# (Torture::Assassin).  When their time is over, all is let become quiet, and Torture::Verdict compares
+# what the clients know, what the provider has seen, and what the tables say.
+#
+# Here only processes die, never the machine: fsync is off, and synchronous_commit is on.
+
+package Torture;
+
+use strict;
+use warnings;
+
+use JSON::PP ();
+use LlmqTest;
+use POSIX ();
+use Time::HiRes qw(sleep);
+
+use Torture::Assassin;
+use Torture::Chance;
+use Torture::Client;
+use Torture::Disturber;
+use Torture::Job;
+use Torture::KillLog;
+use Torture::Ledger;
+use Torture::Troop;
+use Torture::Verdict;
+
+# Options: seed, seconds (of the storm), kills (of the server; the storm ends when there were so many, if
+# given), clients (how many), calm (mean seconds between two faults of the server), client_kills (a second).
+# Returns {pg, dir, verdict, figures, kills, restarts}.
+sub run
+{
+	my (%options) = @_;
+	my $dir = test_dir() . '/torture';
+	mkdir $dir, 0755 or die "$dir: $!\n";
+	my %run = (seed => $options{seed}, dir => $dir);
+	$run{provider} = start_provider(args => [ '--script', write_rules("$dir/rules") ]);
+	$run{pg} = set_up($run{provider});
+	$run{kills} = Torture::KillLog->new("$dir/kills.log", $options{seed});
+	$run{restarts} = storm(\%run, %options);
+	calm(\%run);
+	Torture::Verdict::await_quiet($run{pg});
+	Torture::Verdict::load($run{pg}, $dir, $run{provider}->log_path);
+	return { pg => $run{pg}, dir => $dir, restarts => $run{restarts}, kills => $run{kills}->counts,
+		verdict => [ Torture::Verdict::ask($run{pg}) ], figures => [ Torture::Verdict::figures($run{pg}) ] };
+}
+
+sub write_rules
+{
+	my ($path) = @_;
+	open(my $file, '>', $path) or die "$path: $!\n";
+	print {$file} JSON::PP->new->utf8->canonical->encode([ Torture::Job::rules() ]);
+	close $file;
+	return $path;
+}
+
+sub set_up
+{
+	my ($provider) = @_;
+	my $pg = start_cluster(preload => 1, conf => {
+		'llmq.workers' => 2, 'llmq.poll_interval' => '1 s', max_connections => 60, max_worker_processes => 24,
+		log_min_messages => 'log', log_min_error_statement => 'panic', max_wal_size => '4GB' });
+	$pg->sql('CREATE DATABASE other');
+	$pg->create_database('app', extension => 1, provider => $provider);
+	$pg->insert('queue', name => 'torture', call_timeout => '2 s', deadline => '8 s', max_attempts => 4, min_attempt => '0.1 s',
+		backoff_base => '20 ms', backoff_cap => '200 ms', max_deliveries => 1000, redelivery_base => '20 ms', redelivery_cap => '500 ms');
+	$pg->sql(q{CREATE ROLE client LOGIN; SELECT llmq.grant_submit('client');
+		CREATE TABLE public.mirror (key text PRIMARY KEY);
+		CREATE TABLE public.effect (job_id uuid, state text);
+		CREATE TABLE public.once (key text);
+		GRANT SELECT, INSERT ON public.mirror, public.effect, public.once TO client;
+		CREATE FUNCTION public.note_effect(job jsonb) RETURNS void LANGUAGE sql
+			AS $$ INSERT INTO public.effect VALUES ((job ->> 'job_id')::uuid, job ->> 'state') $$});
+	return $pg;
+}
+
+# Runs all actors until the time is over.  Returns how often the server was restarted.
+sub storm
+{
+	my ($run, %options) = @_;
+	$run->{pg}->disconnect_all;		# an actor must not hold a session's pipes
+	my @actors = (start_troop($run, %options), map { start_disturber($run, $_) } Torture::Disturber::roles());
+	my $assassin = Torture::Assassin->new(%{$run}, chance => Torture::Chance->new($run->{seed}, 'assassin'));
+	my $end = now() + $options{seconds};
+	while ($options{kills} ? $assassin->{restarts} < $options{kills} : now() < $end)
+	{
+		sleep $assassin->{chance}->wait($options{calm});
+		$assassin->strike;
+	}
+	kill 'TERM', @actors;
+	waitpid $_, 0 for @actors;
+	return $assassin->{restarts};
+}
+
+# Runs an actor in a process of its own, and returns its id.
+sub start_actor
+{
+	my ($act) = @_;
+	my $pid = fork // die "fork: $!\n";
+	return $pid if $pid;
+	$SIG{$_} = 'DEFAULT' for qw(INT HUP ALRM);
+	eval { $act->(); 1 } or print STDERR "an actor has failed: $@";
+	POSIX::_exit($@ ? 1 : 0);
+}
+
+sub start_troop
+{
+	my ($run, %options) = @_;
+	my %common = (seed => $run->{seed}, dir => $run->{dir}, socket_dir => $run->{pg}->socket_dir);
+	my $troop = Torture::Troop->new(kills => $run->{kills}, rate => $options{client_kills},
+		chance => Torture::Chance->new($run->{seed}, 'troop'), ledger => Torture::Ledger->new("$run->{dir}/troop.ledger"));
+	for my $slot (1 .. $options{clients})
+	{
+		$troop->add(client => sub { Torture::Client->new(%common, slot => $slot, generation => $_[0])->run });
+	}
+	return start_actor(sub { $troop->run });
+}
+
+sub start_disturber
+{
+	my ($run, $role) = @_;
+	my $url = $run->{provider}->url;
+	my %options = (seed => $run->{seed}, dir => $run->{dir}, socket_dir => $run->{pg}->socket_dir,
+		stranger_endpoint => "INSERT INTO llmq.endpoint (name, api, url, model) VALUES ('main', 'openai_chat', '$url', 'stand-in')");
+	return start_actor(sub { Torture::Disturber->new($role, %options)->run });
+}
+
+# Takes back what disturbs and does not end by itself.
+sub calm
+{
+	my ($run) = @_;
+	my $pg = $run->{pg};
+	$pg->sql('UPDATE llmq.queue SET paused = false, max_in_flight = NULL; UPDATE llmq.endpoint SET max_in_flight = NULL;
+		SELECT llmq.start_worker()');
+	return;
+}
+
+1;
