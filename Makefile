@@ -68,6 +68,7 @@ ENGINE_OBJS = \
 	bgworker/sse.o \
 	bgworker/store.o \
 	bgworker/text.o \
+	bgworker/trace.o \
 	bgworker/transfer.o \
 	bgworker/transfer_clock.o \
 	bgworker/transfer_end.o \

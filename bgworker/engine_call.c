@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "secret.h"
+#include "trace.h"
 
 /* A request, and the copies that reading its answer makes of it. */
 #define CALL_BASE_BYTES		((size_t) 256 * 1024 * 1024)
@@ -288,6 +289,8 @@ write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqRepl
 	}
 	if (endpoint->idempotency_header != NULL)
 		target.idempotency_key = idempotency_key(job, endpoint->name);
+	target.traceparent = job->call.traceparent =
+		llmq_trace_child(job->call.arena, job->traceparent, llmq_random_bits(&engine->random));
 	if (!llmq_provider_request(job->call.arena, &target, &prompt, &job->call.request, &error))
 		return die(job, LLMQ_ERROR_BAD_REQUEST, error);
 	options->secret = target.credential;

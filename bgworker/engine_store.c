@@ -306,7 +306,8 @@ take_job(LlmqEngine *engine, const LlmqRows *rows, int i)
 					  .params = llmq_rows_cell(rows, i, 8),
 					  .model = llmq_rows_cell(rows, i, 9),
 					  .policy = llmq_rows_cell(rows, i, 10),
-					  .idempotency_keys = llmq_rows_cell(rows, i, 11)};
+					  .idempotency_keys = llmq_rows_cell(rows, i, 11),
+					  .traceparent = llmq_rows_cell(rows, i, 12)};
 	LlmqQueue *queue = llmq_config_queue(engine->config, row.queue);
 	LlmqJob *job =
 		queue == NULL ? NULL : llmq_job_create(&row, &queue->policy, engine->now.mono_us);

@@ -33,6 +33,7 @@ llmq_job_create(const LlmqJobRow *row, const LlmqPolicy *queue_policy, int64_t n
 	job->delivery_number = (int) strtol(row->delivery, NULL, 10);
 	job->queue = copy(job, row->queue);
 	job->idempotency_keys = copy(job, row->idempotency_keys);
+	job->traceparent = copy(job, row->traceparent);
 	job->prompt = (LlmqPrompt){.prompt = copy(job, row->prompt),
 							   .system = copy(job, row->system),
 							   .messages = copy(job, row->messages),
@@ -79,6 +80,7 @@ llmq_job_add_attempt(LlmqJob *job, const LlmqVerdict *verdict, int64_t now_us)
 	if (attempt == NULL)
 		return false;
 	attempt->endpoint = copy(job, job->call.endpoint);
+	attempt->traceparent = copy(job, job->call.traceparent);
 	attempt->started_wall_us = job->call.started_wall_us;
 	attempt->duration_us = now_us - job->call.started_us;
 	attempt->verdict = *verdict;

@@ -35,6 +35,7 @@ typedef struct LlmqAttempt
 {
 	struct LlmqAttempt *next;
 	const char *endpoint;
+	const char *traceparent; /* that was sent, or NULL */
 	int64_t started_wall_us;
 	int64_t duration_us;
 	LlmqVerdict verdict; /* its short strings are copies; text and the like are NULL */
@@ -48,6 +49,7 @@ typedef struct LlmqCall
 	LlmqReply *reply;
 	LlmqTransfer *transfer;
 	const char *endpoint;
+	const char *traceparent; /* or NULL */
 	int64_t started_us;
 	int64_t started_wall_us;
 } LlmqCall;
@@ -62,6 +64,7 @@ typedef struct LlmqJob
 	int delivery_number;
 	const char *queue;
 	const char *idempotency_keys; /* JSON object: endpoint name to key, or NULL */
+	const char *traceparent;	  /* of the submitter, or NULL */
 	LlmqPolicy policy;
 	LlmqPrompt prompt;
 
@@ -100,6 +103,7 @@ typedef struct LlmqJobRow
 	const char *model;
 	const char *policy;
 	const char *idempotency_keys;
+	const char *traceparent;
 } LlmqJobRow;
 
 /* Makes a job; queue_policy is what its queue says.  NULL when memory is out. */

@@ -37,6 +37,7 @@ typedef struct LlmqTarget
 	const char *credential;			/* the secret itself, or NULL */
 	const char *idempotency_header; /* name, or NULL */
 	const char *idempotency_key;	/* its value */
+	const char *traceparent;		/* or NULL */
 	bool stream;
 } LlmqTarget;
 

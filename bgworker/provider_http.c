@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Content-Type, Accept, authentication, the dialect's own, idempotency. */
-#define OWN_HEADERS_MAX 5
+/* Content-Type, Accept, authentication, the dialect's own, traceparent, idempotency. */
+#define OWN_HEADERS_MAX 6
 
 static LlmqHttpWriter writer_of(const LlmqDraft *draft);
 static bool conclude(LlmqDraft *draft, const LlmqHttpWriter *writer, bool written);
@@ -106,6 +106,9 @@ add_own_headers(LlmqHttpWriter *writer, const LlmqTarget *target, const LlmqDial
 		return false;
 	if (secret != NULL && secret[0] != '\0' && !writer->secret_placed &&
 		!llmq_http_add_header(writer, dialect->auth_header, dialect->auth_prefix, secret))
+		return false;
+	if (target->traceparent != NULL &&
+		!llmq_http_add_header(writer, "traceparent", "", target->traceparent))
 		return false;
 	return add_idempotency(writer, target);
 }

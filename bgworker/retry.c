@@ -50,7 +50,6 @@ static const char *const date_forms[] = {
 	"a b e H:M:S Y",
 };
 
-static uint64_t next_random(LlmqRandom *random);
 static Scan trimmed(const char *text, size_t len);
 static bool read_amount(Scan *scan, int64_t *whole, int64_t *fraction);
 static bool in_units(int64_t whole, int64_t fraction, int64_t unit_us, int64_t *us);
@@ -84,7 +83,7 @@ llmq_random_upto(LlmqRandom *random, int64_t max)
 	count = (uint64_t) max + 1;
 	fair = UINT64_MAX - UINT64_MAX % count;
 	do
-		value = next_random(random);
+		value = llmq_random_bits(random);
 	while (value >= fair);
 	return (int64_t) (value % count);
 }
@@ -176,8 +175,8 @@ llmq_retry_parse_after(const char *after, const char *date, int64_t now_us, int6
 }
 
 /* xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators". */
-static uint64_t
-next_random(LlmqRandom *random)
+uint64_t
+llmq_random_bits(LlmqRandom *random)
 {
 	uint64_t x = random->state;
 

@@ -23,6 +23,9 @@ typedef struct LlmqRandom
 
 extern void llmq_random_seed(LlmqRandom *random, uint64_t seed);
 
+/* Any 64 bits but all zeros. */
+extern uint64_t llmq_random_bits(LlmqRandom *random);
+
 /* Uniform in [0, max]; 0 when max <= 0. */
 extern int64_t llmq_random_upto(LlmqRandom *random, int64_t max);
 

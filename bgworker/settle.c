@@ -86,6 +86,7 @@ append_attempt(LlmqBuffer *buffer, const LlmqAttempt *attempt, int number)
 	add_int(buffer, "bytes_in", (int64_t) verdict->bytes_in);
 	add_string(buffer, "billing", llmq_billing_name(verdict->billing));
 	add_string(buffer, "request_id", verdict->request_id);
+	add_string(buffer, "traceparent", attempt->traceparent);
 	llmq_buffer_append_char(buffer, '}');
 }
 

@@ -26,7 +26,7 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 					  5, false},
 	[LLMQ_OP_CLAIM] = {"claim",
 					   "SELECT seq, job_id, delivery, counted, queue, prompt, system, messages, "
-					   "params, model, policy, idempotency_keys "
+					   "params, model, policy, idempotency_keys, traceparent "
 					   "FROM llmq.worker_claim($1::bigint, $2::bigint[])",
 					   2, false},
 	[LLMQ_OP_SETTLE] = {"settle",

@@ -186,11 +186,13 @@ CREATE TABLE llmq.attempt (
     bytes_in bigint,
     billing text NOT NULL CHECK (billing IN ('none', 'billed', 'unknown')),
     request_id text,
+    traceparent text,
     PRIMARY KEY (job_id, delivery, attempt)
 );
 COMMENT ON TABLE llmq.attempt IS
     'network calls, one row each; attempt 0 stands for the unknown calls of a delivery whose worker was lost';
 COMMENT ON COLUMN llmq.attempt.retry_after IS 'the provider''s wish';
+COMMENT ON COLUMN llmq.attempt.traceparent IS 'the header that was sent: the trace of the job''s metadata, with this call as the parent';
 
 CREATE TABLE llmq.dead_job (
     job_id uuid PRIMARY KEY,

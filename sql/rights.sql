@@ -88,6 +88,6 @@ GRANT USAGE ON SCHEMA llmq TO pg_monitor;
 GRANT SELECT ON llmq.job_status, llmq.worker TO pg_monitor;
 GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status,
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
-    bytes_in, billing, request_id) ON llmq.attempt TO pg_monitor;
+    bytes_in, billing, request_id, traceparent) ON llmq.attempt TO pg_monitor;
 GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text),
     llmq.lost_sessions(bigint), llmq.explain(uuid) TO pg_monitor;

@@ -24,12 +24,16 @@ BEGIN
 END
 $$;
 
--- The fingerprint of a request: what must be the same under the same key.
+-- The fingerprint of a request: what must be the same under the same key.  A client that
+-- asks again does so in another trace.
 -- In plpgsql, because SQL would be parsed anew in each transaction.
 CREATE OR REPLACE FUNCTION llmq.fingerprint(job llmq.job) RETURNS bytea
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 BEGIN
+    IF jsonb_typeof(job.metadata) = 'object' AND job.metadata ? 'traceparent' THEN
+        job.metadata := nullif(job.metadata - 'traceparent', '{}');
+    END IF;
     RETURN sha256(convert_to(jsonb_build_array(
         job.queue, job.prompt, job.system, job.messages, job.model, job.params, job.metadata,
         job.outbox, job.on_complete, job.after, job.run_id, job.step, job.policy)::text, 'UTF8'));

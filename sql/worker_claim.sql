@@ -10,7 +10,8 @@
 -- Jobs too old to be delivered die here.
 CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
 RETURNS TABLE (seq bigint, job_id uuid, delivery int, counted int, queue text, prompt text,
-    system text, messages jsonb, params jsonb, model text, policy jsonb, idempotency_keys jsonb)
+    system text, messages jsonb, params jsonb, model text, policy jsonb, idempotency_keys jsonb,
+    traceparent text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -54,6 +55,7 @@ BEGIN
     RETURN QUERY
         WITH claimed AS MATERIALIZED (
             SELECT p.*, j.prompt, j.system, j.messages, j.params, j.model, j.policy,
+                llmq.traceparent(j.metadata) AS traceparent,
                 coalesce((j.policy ->> 'deadline')::interval, q.deadline, standard.deadline) AS deadline
             FROM unnest(picked) AS p
             JOIN llmq.job AS j ON j.job_id = p.job_id
@@ -69,7 +71,7 @@ BEGIN
         )
         SELECT NULL::bigint, c.job_id, c.deliveries + 1, c.counted, c.queue, c.prompt, c.system,
             c.messages, c.params, c.model, llmq.worker_policy(c.policy),
-            CASE WHEN keyed <> '{}' THEN llmq.idempotency_keys(c.job_id, keyed) END
+            CASE WHEN keyed <> '{}' THEN llmq.idempotency_keys(c.job_id, keyed) END, c.traceparent
         FROM claimed AS c;
     GET DIAGNOSTICS alive = ROW_COUNT;
 
@@ -82,7 +84,7 @@ BEGIN
     IF taken < cardinality(seqs) THEN
         RETURN QUERY
             SELECT r.seq, NULL::uuid, NULL::int, NULL::int, NULL::text, NULL::text, NULL::text,
-                NULL::jsonb, NULL::jsonb, NULL::text, NULL::jsonb, NULL::jsonb
+                NULL::jsonb, NULL::jsonb, NULL::text, NULL::jsonb, NULL::jsonb, NULL::text
             FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq;
     END IF;
 END
@@ -109,4 +111,15 @@ CREATE OR REPLACE FUNCTION llmq.idempotency_keys(of_job uuid, endpoints text[]) 
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT jsonb_object_agg(name, llmq.uuid5(of_job, name)) FROM unnest(endpoints) AS name
+$$;
+
+-- The trace that a job's metadata names, as version 00 of W3C Trace Context writes it; NULL
+-- where there is none, or none that is well formed: its trace ends there, and nothing else.
+CREATE OR REPLACE FUNCTION llmq.traceparent(metadata jsonb) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CASE WHEN metadata ->> 'traceparent'
+        ~ '^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-|$)'
+        AND (metadata ->> 'traceparent' !~ '^00' OR length(metadata ->> 'traceparent') = 55)
+    THEN '00' || substr(metadata ->> 'traceparent', 3, 53) END
 $$;

@@ -203,18 +203,20 @@ CREATE OR REPLACE FUNCTION llmq.read_attempts(entries jsonb)
 RETURNS TABLE (job_id uuid, delivery int, attempt int, endpoint text, started_at timestamptz,
     duration interval, outcome text, http_status int, error_class text, error_message text,
     retry_after interval, model text, finish_reason text, input_tokens bigint, output_tokens bigint,
-    cached_tokens bigint, bytes_in bigint, billing text, request_id text)
+    cached_tokens bigint, bytes_in bigint, billing text, request_id text, traceparent text)
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT e.job_id, e.delivery, a.attempt, a.endpoint, to_timestamp(a.started_at / 1e6),
         a.duration * interval '1 microsecond', a.outcome, a.http_status, a.error_class,
         a.error_message, a.retry_after * interval '1 microsecond', a.model, a.finish_reason,
-        a.input_tokens, a.output_tokens, a.cached_tokens, a.bytes_in, a.billing, a.request_id
+        a.input_tokens, a.output_tokens, a.cached_tokens, a.bytes_in, a.billing, a.request_id,
+        a.traceparent
     FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int, attempts jsonb),
     jsonb_to_recordset(e.attempts) AS a (attempt int, endpoint text, started_at bigint,
         duration bigint, outcome text, http_status int, error_class text, error_message text,
         retry_after bigint, model text, finish_reason text, input_tokens bigint,
-        output_tokens bigint, cached_tokens bigint, bytes_in bigint, billing text, request_id text)
+        output_tokens bigint, cached_tokens bigint, bytes_in bigint, billing text, request_id text,
+        traceparent text)
 $$;
 
 -- Writes the attempts of settled deliveries.
@@ -225,7 +227,7 @@ AS $$
 BEGIN
     INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
         http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
-        output_tokens, cached_tokens, bytes_in, billing, request_id)
+        output_tokens, cached_tokens, bytes_in, billing, request_id, traceparent)
     SELECT a.* FROM llmq.read_attempts(entries) AS a
     ON CONFLICT (job_id, delivery, attempt) DO NOTHING;
 END
