@@ -37,13 +37,21 @@ RETURNS TABLE (at timestamptz, rank int, event text, delivery int, attempt int, 
     http_status int, detail text)
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
+    WITH attempt AS ( -- also those of an answer that is not settled yet
+        SELECT a.* FROM llmq.attempt AS a WHERE a.job_id = of_job
+        UNION ALL
+        SELECT r.* FROM llmq.answer AS n, llmq.read_attempts(jsonb_build_array(n.entry)) AS r
+        WHERE n.job_id = of_job AND NOT EXISTS (
+            SELECT FROM llmq.attempt AS a
+            WHERE a.job_id = of_job AND a.delivery = r.delivery AND a.attempt = r.attempt)
+    )
     SELECT j.submitted_at, 0, 'submitted', NULL::int, NULL::int, NULL::interval, NULL::int,
         concat_ws(', ', format('queue %s', j.queue), format('by %s', j.submitted_by),
             'not before ' || j.run_at, 'after ' || cardinality(j.after) || ' jobs')
     FROM llmq.job AS j WHERE j.job_id = of_job
 UNION ALL -- A claim that is over left no time of its own but that of its first call.
     SELECT min(a.started_at), 1, 'claimed', a.delivery, NULL, NULL, NULL, NULL
-    FROM llmq.attempt AS a WHERE a.job_id = of_job GROUP BY a.delivery
+    FROM attempt AS a GROUP BY a.delivery
 UNION ALL
     SELECT l.claimed_at, 1, 'claimed', l.deliveries, NULL, NULL, NULL, format('until %s', l.deadline)
     FROM llmq.lease AS l WHERE l.job_id = of_job
@@ -54,7 +62,7 @@ UNION ALL
             'to be left alone for ' || a.retry_after,
             CASE a.billing WHEN 'unknown' THEN 'perhaps billed' END)
         || CASE WHEN full_sight AND a.error_message IS NOT NULL THEN ': ' || a.error_message ELSE '' END
-    FROM llmq.attempt AS a WHERE a.job_id = of_job
+    FROM attempt AS a
 UNION ALL
     SELECT n.answered_at, 3, 'answered', n.deliveries, NULL, NULL, NULL,
         format('on_complete failed %s times', n.failures)

@@ -31,15 +31,16 @@ SELECT is((SELECT detail FROM llmq.explain(:'child') LIMIT 1), 'queue default, b
 
 -- -- two deliveries, then an answer -------------------------------------------------------------------
 
-SELECT l AS place FROM llmq.take_place(:'job', 'test') AS l \gset
+SELECT llmq.take_place(:'job', 'test');
+SELECT submitted_at AS t0 FROM llmq.job WHERE job_id = :'job' \gset
 INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status, error_class, error_message, retry_after, billing)
 VALUES
-    (:'job', 1, 1, 'main', now() + '1 s', '0.2 s', 'retry', 503, 'overloaded', 'words', NULL, 'none'),
-    (:'job', 1, 2, 'main', now() + '2 s', '0.1 s', 'retry', 429, 'rate_limited', 'words', '9 s', 'none'),
-    (:'job', 2, 0, NULL, now() + '12 s', NULL, 'retry', NULL, 'interrupted', 'its worker was lost', NULL, 'unknown'),
-    (:'job', 3, 1, 'main', now() + '20 s', '1 s', 'success', 200, NULL, NULL, NULL, 'billed');
+    (:'job', 1, 1, 'main', :'t0'::timestamptz + interval '1 s', '0.2 s', 'retry', 503, 'overloaded', 'words', NULL, 'none'),
+    (:'job', 1, 2, 'main', :'t0'::timestamptz + interval '2 s', '0.1 s', 'retry', 429, 'rate_limited', 'words', '9 s', 'none'),
+    (:'job', 2, 0, NULL, :'t0'::timestamptz + interval '12 s', NULL, 'retry', NULL, 'interrupted', 'its worker was lost', NULL, 'unknown'),
+    (:'job', 3, 1, 'main', :'t0'::timestamptz + interval '20 s', '1 s', 'success', 200, NULL, NULL, NULL, 'billed');
 INSERT INTO llmq.lease (job_id, worker_id, queue, tenant, priority, deliveries, counted, deaths, claimed_at, deadline)
-VALUES (:'job', 0, 'default', 'llmq_alice', 0, 4, 0, 0, now() + '20.5 s', now() + '1 min');
+VALUES (:'job', 0, 'default', 'llmq_alice', 0, 4, 0, 0, :'t0'::timestamptz + interval '20.5 s', :'t0'::timestamptz + interval '1 min');
 SELECT is(pg_temp.life(:'job'), 'submitted, claimed 1, call 1 1 503, call 1 2 429, claimed 2, lost 2, claimed 3, call 3 1 200, claimed 4',
     'calls stand in the order of their deliveries, a lost one too, and the last row is the claim that is in force');
 SELECT is((SELECT string_agg(delay::text, ' ') FROM llmq.explain(:'job') WHERE event = 'call'), '00:00:00 00:00:00.8 00:00:00',
@@ -49,10 +50,10 @@ SELECT is((SELECT string_agg(detail, ' | ') FROM llmq.explain(:'job') WHERE even
     'and its detail what came of it');
 DELETE FROM llmq.lease WHERE job_id = :'job';
 INSERT INTO llmq.result (job_id, endpoint, model, finish_reason, queue, deliveries, deaths, created_at)
-VALUES (:'job', 'main', 'm', 'stop', 'default', 3, 0, now() + '21 s');
-INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id, created_at) VALUES ('llmq_alice', 'glad', 'glad 1', :'job', now() + '21 s')
+VALUES (:'job', 'main', 'm', 'stop', 'default', 3, 0, :'t0'::timestamptz + interval '21 s');
+INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id, created_at) VALUES ('llmq_alice', 'glad', 'glad 1', :'job', :'t0'::timestamptz + interval '21 s')
 RETURNING id AS message \gset
-INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (:message, 1, now() + '22 s');
+INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (:message, 1, :'t0'::timestamptz + interval '22 s');
 SELECT results_eq(format('SELECT event, delay, detail FROM llmq.explain(%L) OFFSET 8', :'job'), $$VALUES
     ('succeeded', '0 s'::interval, 'main, m, stop'), ('message', '0 s', 'glad, glad 1'), ('message sent', '1 s', 'glad, glad 1')$$,
     'then come its end, and its messages');
@@ -66,6 +67,15 @@ SELECT results_eq(format('SELECT event, detail FROM llmq.explain(%L)', :'later')
     ('submitted', format('queue default, by llmq_alice, not before %s', now() + '1 h')), ('cancelled', 'by llmq_alice')$$, 'who cancelled a job is named');
 SELECT llmq.bury(ARRAY[llmq.take_place(:'child', 'test')], 'dependency_failed', 'words');
 SELECT is((SELECT concat_ws(' ', event, detail) FROM llmq.explain(:'child') OFFSET 1), 'dead dependency_failed: words', 'what a job died of too');
+
+SELECT job_id AS kept FROM llmq.submit('Hello', 'kept') \gset
+SELECT llmq.take_place(:'kept', 'test');
+INSERT INTO llmq.answer (job_id, queue, tenant, priority, deliveries, counted, deaths, failures, error_message, due_at, entry)
+VALUES (:'kept', 'default', 'postgres', 0, 1, 0, 0, 2, 'words', now(), jsonb_build_object('job_id', :'kept', 'delivery', 1, 'attempts', jsonb_build_array(
+    jsonb_build_object('attempt', 1, 'endpoint', 'main', 'started_at', llmq.microseconds(clock_timestamp() - 'epoch'), 'duration', 1, 'outcome', 'success',
+        'http_status', 200, 'billing', 'billed'))));
+SELECT is(pg_temp.life(:'kept'), 'submitted, claimed 1, call 1 1 200, answered 1', 'an answer that is not settled yet has its calls with it');
+SELECT is((SELECT detail FROM llmq.explain(:'kept') WHERE event = 'answered'), 'on_complete failed 2 times: words', 'and how its on_complete fares');
 
 -- -- who sees it ----------------------------------------------------------------------------------------
 
