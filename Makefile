@@ -265,6 +265,10 @@ setup:
 test:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(TESTS)
 
+# The same on other majors too: Debians that have them, in folders of /var/tmp.
+test-all: test
+	LLMQ_TESTS="$(TESTS)" $(srcdir)/test/majors/run $(MAJORS)
+
 # Against providers that nobody here wrote, fetched into the build folder.
 test-peers:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/peers/run $(TESTS)
@@ -284,8 +288,19 @@ dist:
 	TZ=UTC git -C $(srcdir) archive --format=zip --prefix=$(DIST)/ -9 HEAD >$(DIST).zip
 	git -C $(srcdir) archive --format=tar --prefix=$(DIST)/ HEAD | gzip -n9 >$(DIST).tar.gz
 
-test-dist:
-	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/packages/dist
+# Debian's packages, in build/deb, with the tools that "test/setup-debian deb" installs.
+deb: dist
+	rm -rf build/deb
+	$(MKDIR_P) build/deb
+	cp $(DIST).tar.gz build/deb/llmq_$(EXTVERSION).orig.tar.gz
+	tar -xf $(DIST).tar.gz -C build/deb
+	git -C $(srcdir) archive --prefix=$(DIST)/debian/ HEAD:debian | tar -x -C build/deb
+	cd build/deb/$(DIST) && env -u MAKEFLAGS -u MAKELEVEL dpkg-buildpackage -us -uc
+
+test-dist test-deb:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/packages/$(@:test-%=%)
+
+.PHONY: dist deb test-dist test-deb
 
 # Kills, stops and disturbs everything, and asks whether the promises were kept.
 torture:
@@ -305,4 +320,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
 
-.PHONY: debug-module dist test-dist fuzz unit pgtap setup test test-peers demo bench-worker bench-queue torture format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture format format-check check-layers

@@ -1,0 +1,45 @@
+# Debian in a folder: what test/packages/deb and test/majors/run build and test in, so that the machine
+# stays as it is.  Sourced, by a script that has set -euo pipefail.  It takes root and mmdebstrap.
+#
+# Environment: LLMQ_CHROOTS (where they are kept for the next time, /var/tmp/llmq-chroots).
+
+chroots=${LLMQ_CHROOTS:-/var/tmp/llmq-chroots}
+
+# Whether such folders can be made here.
+chroot_possible() {
+	[ "$(id -u)" = 0 ] || return 1
+	command -v mmdebstrap >/dev/null || "$source/test/setup-debian" chroot || return 1
+}
+
+# chroot_make NAME SUITE PACKAGE...: makes $chroots/NAME, unless it is there, from the machine's own mirror.
+chroot_make() {
+	local name=$1 suite=$2 root=$chroots/$1 mirror
+	shift 2
+	[ ! -e "$root/.whole" ] || return 0
+	mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -F /debian | grep -v -e -security | sort -u | head -1)
+	[ -n "$mirror" ] || { echo "chroot: apt knows no mirror of Debian" >&2; return 1; }
+	echo "chroot: making $root ($suite from $mirror)"
+	mkdir -p "$chroots"
+	rm -rf --one-file-system "$root"
+	mmdebstrap --quiet --variant=apt --include="$(IFS=,; echo "$*")" --aptopt='Acquire::Check-Valid-Until "false"' \
+		--aptopt='Acquire::Retries "3"' --aptopt='APT::Install-Recommends "false"' --aptopt='Acquire::Languages "none"' \
+		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' --dpkgopt=force-unsafe-io \
+		--setup-hook='mkdir -p "$1/etc/postgresql-common"; echo "create_main_cluster = false" >"$1/etc/postgresql-common/createcluster.conf"' \
+		"$suite" "$root" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >&2 || return
+	printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+	chmod 755 "$root/usr/sbin/policy-rc.d"
+	touch "$root/.whole"
+}
+
+# chroot_run ROOT COMMAND...: runs it there as root, with /proc, /dev and a fresh /dev/shm, and with
+# nothing of the caller's environment; when it ends, so do all processes that it has left.
+chroot_run() {
+	local root=$1
+	shift
+	unshare --mount --pid --fork --kill-child -- /bin/bash -c '
+		mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm" || exit
+		root=$1
+		shift
+		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+			chroot "$root" "$@"' bash "$root" "$@"
+}
