@@ -71,6 +71,13 @@ for my $kind (qw(submit admin))
 names_all(q{SELECT 'llmq.' || proname AS word, proname AS what FROM pg_proc
 	WHERE pronamespace = 'llmq'::regnamespace AND proname LIKE 'grant\_%' AND proname <> 'grant_routines'}, 'every function that grants');
 
+# What is spelled like a name of llmq's is one; but for file names, and a prefix before a star.
+my %known = map { $_->{name} => 1 } $pg->rows(q{SELECT proname AS name FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace
+	UNION SELECT relname FROM pg_class WHERE relnamespace = 'llmq'::regnamespace
+	UNION SELECT split_part(name, '.', 2) FROM pg_settings WHERE name LIKE 'llmq.%'});
+my %spelled = map { $_ => 1 } $readme =~ /(?<![\w.\/])llmq\.([a-z]\w*)(?![\w*])/g;
+is(join(' ', grep { !$known{$_} } sort keys %spelled), '', 'the README names nothing of llmq that is not there');
+
 # -- words that jobs come to bear ----------------------------------------------
 
 # The statements of llmq's functions and views in which a pattern occurs.
