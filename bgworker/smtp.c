@@ -224,39 +224,31 @@ refuse(LlmqSmtp *smtp, int code)
 }
 
 /*
- * The next run of the message: up to a line that begins with a dot, which is
- * doubled (RFC 5321, 4.5.2), and at the end the dot that says so.
+ * The next portion of the message, with dots doubled where a line begins with one
+ * (RFC 5321, 4.5.2), and behind it the dot that ends it.
  */
 static void
 take_message(LlmqSmtp *smtp)
 {
+	static const char end[] = ".\r\n";
 	const LlmqMailRequest *request = smtp->reply->request;
-	const char *at = request->message + smtp->message_at;
-	const char *end = request->message + request->message_len;
-	bool line_start = smtp->message_at == 0 || at[-1] == '\n';
-	const char *stop = at;
+	const char *message = request->message;
+	size_t len = 0;
 
-	if (at == end)
+	while (smtp->message_at < request->message_len && len + 1 + sizeof(end) < sizeof(smtp->portion))
 	{
-		smtp->out = ".\r\n";
-		smtp->out_len = smtp->end_said ? 0 : 3;
+		size_t at = smtp->message_at++;
+
+		if (message[at] == '.' && (at == 0 || message[at - 1] == '\n'))
+			smtp->portion[len++] = '.';
+		smtp->portion[len++] = message[at];
+	}
+	if (smtp->message_at == request->message_len && !smtp->end_said)
+	{
+		memcpy(smtp->portion + len, end, sizeof(end) - 1);
+		len += sizeof(end) - 1;
 		smtp->end_said = true;
-		return;
 	}
-	if (line_start && *at == '.' && !smtp->dot_doubled)
-	{
-		smtp->dot_doubled = true;
-		smtp->out = ".";
-		smtp->out_len = 1;
-		return;
-	}
-	smtp->dot_doubled = false;
-	do
-	{
-		stop = memchr(stop, '\n', (size_t) (end - stop));
-		stop = stop != NULL ? stop + 1 : end;
-	} while (stop < end && *stop != '.');
-	smtp->out = at;
-	smtp->out_len = (size_t) (stop - at);
-	smtp->message_at += smtp->out_len;
+	smtp->out = smtp->portion;
+	smtp->out_len = len;
 }

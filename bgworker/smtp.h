@@ -82,6 +82,9 @@ typedef enum LlmqSmtpStep
 	LLMQ_SMTP_QUIT /* all is known: said, but not waited for */
 } LlmqSmtpStep;
 
+/* The message is written in portions of this size. */
+#define LLMQ_SMTP_PORTION 16384
+
 /* The conversation. */
 typedef struct LlmqSmtp
 {
@@ -93,8 +96,8 @@ typedef struct LlmqSmtp
 	const char *out;	/* what of it is left */
 	size_t out_len;
 	size_t message_at; /* MESSAGE: how much of it was taken */
-	bool dot_doubled;  /* ... the dot there */
-	bool end_said;	   /* ... and the dot */
+	bool end_said;	   /* ... and whether its end, too */
+	char portion[LLMQ_SMTP_PORTION];
 	LlmqSmtpReader reader;
 } LlmqSmtp;
 
