@@ -1,5 +1,6 @@
 # The programs of test/examples do what they say, beside what people use: psycopg, node-postgres, FastAPI
-# behind PgBouncer, Express, triggers, pg_cron, PostgREST, the openai SDK, and an agent that is killed.
+# behind PgBouncer, Express, triggers, pg_cron, PostgREST, the openai SDK, and an agent that is killed.  What
+# test/setup-debian or test/setup-npm could not install is skipped.
 
 use strict;
 use warnings;
@@ -15,12 +16,14 @@ use Test::More;
 
 my $examples = "$FindBin::Bin/../examples";
 my $modules = "$FindBin::Bin/../../build/node_modules";
+my $has_cron = -e LlmqTest::Cluster::config('pkglibdir') . '/pg_cron.so';
+my $has_fastapi = -x '/usr/sbin/pgbouncer' && system('/usr/bin/python3', '-c', 'import fastapi, uvicorn, psycopg_pool') == 0;
 my $provider = start_provider(args => ['--bodies']);
-my $pg = start_cluster(preload => 1, conf => { shared_preload_libraries => 'llmq, pg_cron', 'cron.database_name' => 'app',
-	'cron.use_background_workers' => 'on' });
+my $pg = start_cluster(preload => 1, conf => { $has_cron ? (shared_preload_libraries => 'llmq, pg_cron', 'cron.database_name' => 'app',
+	'cron.use_background_workers' => 'on') : () });
 $pg->create_database('app', extension => 1, provider => $provider);
 $pg->wait_for_worker;
-$pg->sql(q{CREATE EXTENSION pg_cron; CREATE ROLE web LOGIN; SELECT llmq.grant_submit('web');
+$pg->sql(q{CREATE ROLE web LOGIN; SELECT llmq.grant_submit('web');
 	INSERT INTO llmq.role_tenant VALUES ('web', 'acme');
 	INSERT INTO llmq.queue (name, notify_done) VALUES ('tickets', true);
 	CREATE TABLE ticket (id int GENERATED ALWAYS AS IDENTITY, body text CHECK (body <> 'bad'), summary_job uuid);
@@ -61,7 +64,8 @@ is(summaries(), 'Cats sleep. They also eat. | Dogs bark. They also run.', 'a tri
 $pg->sql(q{UPDATE article SET body = 'Cats purr.' WHERE id = 1; UPDATE article SET body = body});
 wait_for(sub { summaries() =~ /^Cats purr\./ }, 20, 'the article is summarised anew');
 is(scalar($provider->calls), 3, 'a body that stays as it was is asked about once');
-run_sql('cron.sql', sub { s/0 6 \* \* \*/* * * * */ or die "no schedule in cron.sql\n" });
+$has_cron and $pg->sql('CREATE EXTENSION pg_cron');
+$has_cron and run_sql('cron.sql', sub { s/0 6 \* \* \*/* * * * */ or die "no schedule in cron.sql\n" });
 
 # -- submit beside one's own rows, and wait -----------------------------------------------------------------
 
@@ -129,30 +133,39 @@ sub serves
 }
 
 # PgBouncer, set up as the example says but for places and the size of its pool.
-my $bouncer_dir = test_dir() . '/bouncer';
-mkdir $bouncer_dir or die "$bouncer_dir: $!\n";
-my $ini = read_file("$examples/pgbouncer.ini");
-my %place = ('host=/run/postgresql' => "host=$ENV{PGHOST}", '/run/pgbouncer' => $bouncer_dir, '/etc/pgbouncer' => $bouncer_dir,
-	'default_pool_size = 20' => 'default_pool_size = 2');
-$ini =~ s/\Q$_\E/$place{$_}/ or die "no $_ in pgbouncer.ini\n" for keys %place;
-for (["$bouncer_dir/ini", $ini], ["$bouncer_dir/userlist.txt", qq{"web" ""\n}])
+sub serves_pooled
 {
-	open(my $file, '>', $_->[0]) or die "$_->[0]: $!\n";
-	print {$file} $_->[1];
-	close $file;
+	my $bouncer_dir = test_dir() . '/bouncer';
+	mkdir $bouncer_dir or die "$bouncer_dir: $!\n";
+	my $ini = read_file("$examples/pgbouncer.ini");
+	my %place = ('host=/run/postgresql' => "host=$ENV{PGHOST}", '/run/pgbouncer' => $bouncer_dir, '/etc/pgbouncer' => $bouncer_dir,
+		'default_pool_size = 20' => 'default_pool_size = 2');
+	$ini =~ s/\Q$_\E/$place{$_}/ or die "no $_ in pgbouncer.ini\n" for keys %place;
+	for (["$bouncer_dir/ini", $ini], ["$bouncer_dir/userlist.txt", qq{"web" ""\n}])
+	{
+		open(my $file, '>', $_->[0]) or die "$_->[0]: $!\n";
+		print {$file} $_->[1];
+		close $file;
+	}
+	my $bouncer = LlmqTest::Process->start("$bouncer_dir/log", '/usr/sbin/pgbouncer', "$bouncer_dir/ini");
+	wait_for(sub { $bouncer->is_running or die read_file("$bouncer_dir/log"); -S "$bouncer_dir/.s.PGSQL.6432" }, 20, 'PgBouncer listens');
+	{
+		local @ENV{qw(PGHOST PGPORT)} = ($bouncer_dir, 6432);
+		my ($service, $port) = serves('FastAPI behind PgBouncer', '/usr/bin/python3', '-m', 'uvicorn', '--app-dir', $examples, '--port', 0, 'fastapi_app:app');
+		my @clients = map { my $n = $_; fork || do { ask($port, 'POST', '/v1/summaries', "crowd-0123456789-$n", '{"prompt": "Hello."}'); POSIX::_exit(0) } } 1 .. 20;
+		waitpid $_, 0 for @clients;
+		is($pg->sql(q{SELECT count(*) FROM llmq.job WHERE idempotency_key LIKE 'crowd%'}), 20, 'of 20 at once each has its job');
+		cmp_ok($pg->sql(q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'web'}), '<=', 2, 'through two connections to the server');
+		$service->end('TERM');
+	}
+	$bouncer->end('INT');
+	return;
 }
-my $bouncer = LlmqTest::Process->start("$bouncer_dir/log", '/usr/sbin/pgbouncer', "$bouncer_dir/ini");
-wait_for(sub { $bouncer->is_running or die read_file("$bouncer_dir/log"); -S "$bouncer_dir/.s.PGSQL.6432" }, 20, 'PgBouncer listens');
+SKIP:
 {
-	local @ENV{qw(PGHOST PGPORT)} = ($bouncer_dir, 6432);
-	my ($service, $port) = serves('FastAPI behind PgBouncer', '/usr/bin/python3', '-m', 'uvicorn', '--app-dir', $examples, '--port', 0, 'fastapi_app:app');
-	my @clients = map { my $n = $_; fork || do { ask($port, 'POST', '/v1/summaries', "crowd-0123456789-$n", '{"prompt": "Hello."}'); POSIX::_exit(0) } } 1 .. 20;
-	waitpid $_, 0 for @clients;
-	is($pg->sql(q{SELECT count(*) FROM llmq.job WHERE idempotency_key LIKE 'crowd%'}), 20, 'of 20 at once each has its job');
-	cmp_ok($pg->sql(q{SELECT count(*) FROM pg_stat_activity WHERE usename = 'web'}), '<=', 2, 'through two connections to the server');
-	$service->end('TERM');
+	$has_fastapi or skip 'FastAPI, psycopg_pool or PgBouncer is not here', 1;
+	serves_pooled();
 }
-$bouncer->end('INT');
 
 # -- PostgREST, which is to a function what these statements are ------------------------------------------------------
 
@@ -259,8 +272,12 @@ SKIP:
 
 # -- pg_cron, once more ------------------------------------------------------------------------------------------------------------
 
-my $digest = wait_for(sub { $pg->sql(q{SELECT job_id FROM llmq.job WHERE idempotency_key LIKE 'digest of %' LIMIT 1}) }, 90, 'the clock strikes');
-is($pg->final_state($digest)->{state}, 'succeeded', 'pg_cron: the digest is written');
-$pg->sql(q{SELECT cron.unschedule('daily digest')});
+SKIP:
+{
+	$has_cron or skip 'pg_cron is not here', 1;
+	my $digest = wait_for(sub { $pg->sql(q{SELECT job_id FROM llmq.job WHERE idempotency_key LIKE 'digest of %' LIMIT 1}) }, 90, 'the clock strikes');
+	is($pg->final_state($digest)->{state}, 'succeeded', 'pg_cron: the digest is written');
+	$pg->sql(q{SELECT cron.unschedule('daily digest')});
+}
 
 finish();
