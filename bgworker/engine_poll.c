@@ -122,7 +122,7 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	llmq_engine_begin(engine, LLMQ_OP_POLL,
 					  (const char *[]){engine->worker_id, after, rows,
 									   full ? engine->config_hash : NULL,
-									   reports ? llmq_buffer_string(&report) : NULL});
+									   reports ? llmq_buffer_string(&report) : NULL, NULL});
 	llmq_buffer_free(&report);
 }
 

@@ -13,6 +13,14 @@ CREATE OR REPLACE VIEW llmq.job_place AS
     UNION ALL SELECT job_id, 'cancelled_job' FROM llmq.cancelled_job;
 COMMENT ON VIEW llmq.job_place IS 'where jobs stand: exactly one row for every job';
 
+-- The same for messages, as rows of (id, topic, place).
+CREATE OR REPLACE VIEW llmq.message_place AS
+    SELECT id, topic, 'message_pending' AS place FROM llmq.message_pending
+    UNION ALL SELECT id, topic, 'message_deferred' FROM llmq.message_deferred
+    UNION ALL SELECT id, topic, 'message_lease' FROM llmq.message_lease
+    UNION ALL SELECT id, NULL, 'message_done' FROM llmq.message_done;
+COMMENT ON VIEW llmq.message_place IS 'where messages stand: exactly one row for every message';
+
 -- Jobs and the rows that belong to them.
 CREATE OR REPLACE FUNCTION llmq.check_jobs()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
@@ -110,21 +118,34 @@ CREATE OR REPLACE FUNCTION llmq.check_outbox_messages()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT 'a message is either pending or done', m.job_id, format('message %s', m.id)
-    FROM llmq.message AS m
-    LEFT JOIN llmq.message_pending AS p ON p.id = m.id
-    LEFT JOIN llmq.message_done AS d ON d.id = m.id
-    WHERE (p.id IS NULL) = (d.id IS NULL)
+    SELECT 'a message is in exactly one place', m.job_id,
+        format('message %s is in %s', m.id, coalesce(string_agg(p.place, ' and ' ORDER BY p.place), 'none'))
+    FROM llmq.message AS m LEFT JOIN llmq.message_place AS p ON p.id = m.id
+    GROUP BY m.id HAVING count(p.place) <> 1
     UNION ALL
-    SELECT 'what is pending or done is a message', NULL, format('message %s', s.id)
-    FROM (SELECT id FROM llmq.message_pending UNION ALL SELECT id FROM llmq.message_done) AS s
-    WHERE NOT EXISTS (SELECT FROM llmq.message AS m WHERE m.id = s.id)
+    SELECT 'what is in a place of the outbox is a message', NULL, format('message %s is in %s', p.id, p.place)
+    FROM llmq.message_place AS p
+    WHERE NOT EXISTS (SELECT FROM llmq.message AS m WHERE m.id = p.id)
+    UNION ALL
+    SELECT 'a message keeps its topic', m.job_id, format('message %s is in %s as "%s"', m.id, p.place, p.topic)
+    FROM llmq.message_place AS p JOIN llmq.message AS m ON m.id = p.id
+    WHERE p.topic <> m.topic
+    UNION ALL
+    SELECT 'a message is sent by a worker that lives', m.job_id,
+        format('worker %s has message %s since %s', l.worker_id, l.id, l.claimed_at)
+    FROM llmq.message_lease AS l LEFT JOIN llmq.message AS m ON m.id = l.id
+    WHERE l.worker_id IS NOT NULL AND l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl()
+        AND NOT EXISTS (
+            SELECT FROM llmq.worker_session AS w
+            WHERE w.id = l.worker_id AND w.heartbeat > clock_timestamp() - 2 * llmq.lease_ttl())
     UNION ALL
     SELECT 'a succeeded job has its outbox messages', r.job_id, e.value ->> 'topic'
     FROM llmq.result AS r
     JOIN llmq.job AS j ON j.job_id = r.job_id,
     jsonb_array_elements(j.outbox) WITH ORDINALITY AS e
     WHERE coalesce(e.value ->> 'on', 'succeeded') = 'succeeded'
+        AND r.created_at > clock_timestamp() - ( -- else they may have been deleted before their job
+            SELECT q.retention FROM llmq.queue_policy AS q WHERE q.name = 'default')
         AND NOT EXISTS (
             SELECT FROM llmq.message AS m
             WHERE m.tenant = j.tenant AND m.dedupe_key = coalesce(e.value ->> 'dedupe_key',

@@ -92,10 +92,36 @@ CREATE TABLE llmq.destination (
     max_attempts int NOT NULL DEFAULT 10 CHECK (max_attempts BETWEEN 1 AND 1000),
     backoff_base interval NOT NULL DEFAULT '5 s' CHECK (backoff_base BETWEEN '0' AND '100 years'),
     backoff_cap interval NOT NULL DEFAULT '1 h' CHECK (backoff_cap BETWEEN '0' AND '100 years'),
-    enabled boolean NOT NULL DEFAULT true
+    enabled boolean NOT NULL DEFAULT true,
+    max_in_flight int NOT NULL DEFAULT 1 CHECK (max_in_flight BETWEEN 1 AND 100),
+    CONSTRAINT destination_topic_prefix CHECK (topic !~ '[*].'),
+    CONSTRAINT destination_url_of_kind CHECK (CASE kind
+        WHEN 'webhook' THEN url ~* '^https?://[^/?#@[:space:][:cntrl:]]+([/?][^#[:space:][:cntrl:]]*)?$'
+        WHEN 'email' THEN url ~* '^smtps?://[^/?#@:[:space:][:cntrl:]]+(:[0-9]{1,5})?$'
+            OR url ~* '^smtps?://[[][0-9a-f:.]+[]](:[0-9]{1,5})?$'
+        ELSE octet_length(url) BETWEEN 1 AND 63 END),
+    CONSTRAINT destination_sender_of_email CHECK (kind <> 'email'
+        OR coalesce(sender ~ '^[^@[:space:][:cntrl:]]+@[^@[:space:][:cntrl:]]+$' AND length(sender) <= 254, false))
 );
 COMMENT ON TABLE llmq.destination IS
     'where outbox messages of a topic, or of a prefix ending in *, go; without one they wait to be pulled';
+COMMENT ON COLUMN llmq.destination.topic IS
+    'a topic, or what topics begin with and *; the exact topic decides, else the longest prefix';
+COMMENT ON COLUMN llmq.destination.kind IS 'webhook, email or notify';
+COMMENT ON COLUMN llmq.destination.url IS
+    'webhook: http or https, without user, password and fragment; redirects are never followed. email: smtp://host:port or smtps://host:port. notify: the channel, 1 to 63 bytes';
+COMMENT ON COLUMN llmq.destination.credential IS
+    'name of the secret: what webhooks are signed with, or user:password of the mail server; a file of that name in llmq.secrets_directory, or the environment variable LLMQ_SECRET_<NAME>';
+COMMENT ON COLUMN llmq.destination.headers IS 'further headers of a webhook, an object of strings';
+COMMENT ON COLUMN llmq.destination.sender IS 'address that e-mails come from';
+COMMENT ON COLUMN llmq.destination.timeout IS 'wall clock of one attempt';
+COMMENT ON COLUMN llmq.destination.max_attempts IS 'attempts that count before a message is dead';
+COMMENT ON COLUMN llmq.destination.backoff_base IS
+    'the wait after a first attempt is random up to this, and may be twice as long after each further one';
+COMMENT ON COLUMN llmq.destination.backoff_cap IS 'longest wait between two attempts';
+COMMENT ON COLUMN llmq.destination.enabled IS 'false: messages wait; a receiver that answers 410 Gone is switched off so';
+COMMENT ON COLUMN llmq.destination.max_in_flight IS
+    'messages of one topic under way at once; 1 keeps them in order of id (nothing overtakes but the retry of one that failed), more is faster and gives that up';
 
 CREATE TABLE llmq.budget (
     tenant text PRIMARY KEY,

@@ -9,6 +9,8 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
+DECLARE
+    topics text[];
 BEGIN
     WITH entry AS (
         SELECT j.job_id, j.tenant, e.value AS entry,
@@ -30,8 +32,14 @@ BEGIN
         FROM entry
         ON CONFLICT (tenant, dedupe_key) DO NOTHING
         RETURNING id, topic
+    ), placed AS (
+        INSERT INTO llmq.message_pending (id, topic) SELECT id, topic FROM added
+        RETURNING topic
     )
-    INSERT INTO llmq.message_pending (id, topic) SELECT id, topic FROM added;
+    SELECT array_agg(p.topic) INTO topics FROM placed AS p;
+    IF topics IS NOT NULL THEN
+        PERFORM llmq.wake_for(topics);
+    END IF;
 END
 $$;
 

@@ -62,7 +62,16 @@ BEGIN
                 'connect_timeout', llmq.microseconds(e.connect_timeout),
                 'first_byte_timeout', llmq.microseconds(e.first_byte_timeout),
                 'idle_timeout', llmq.microseconds(e.idle_timeout)) ORDER BY e.name), '[]')
-            FROM llmq.endpoint AS e WHERE e.enabled));
+            FROM llmq.endpoint AS e WHERE e.enabled),
+        'destinations', (
+            SELECT coalesce(jsonb_agg(jsonb_build_object(
+                'topic', d.topic, 'kind', d.kind, 'url', d.url, 'credential', d.credential,
+                'headers', d.headers, 'sender', d.sender,
+                'timeout', llmq.microseconds(d.timeout), 'max_attempts', d.max_attempts,
+                'backoff_base', llmq.microseconds(d.backoff_base),
+                'backoff_cap', llmq.microseconds(d.backoff_cap),
+                'max_in_flight', d.max_in_flight, 'enabled', d.enabled) ORDER BY d.topic), '[]')
+            FROM llmq.destination AS d)); -- those that are switched off too: their messages wait
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_config() IS

@@ -46,11 +46,11 @@ AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
     EXECUTE format('GRANT SELECT ON llmq.job_status, llmq.dead_letter, llmq.result, llmq.attempt,
-        llmq.outbox, llmq.run TO %s', role);
+        llmq.outbox, llmq.outbox_event, llmq.run TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel', 'explain',
         'idempotency_begin', 'idempotency_finish', 'idempotency_release', 'step_begin', 'step_finish',
-        'step_release', 'derive_key', 'job_id', 'namespace', 'uuid5',
-        'may_see', 'submitter', 'wait_reason']);
+        'step_release', 'enqueue_outbox', 'outbox_claim', 'outbox_ack', 'outbox_nack', 'derive_key',
+        'job_id', 'namespace', 'uuid5', 'may_see', 'visible_tenants', 'submitter', 'wait_reason']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_submit(regrole) IS
@@ -64,7 +64,7 @@ BEGIN
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON llmq.endpoint, llmq.queue, llmq.destination,
         llmq.budget, llmq.role_tenant TO %s', role);
     EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy TO %s', role);
-    PERFORM llmq.grant_routines(role, ARRAY['redrive', 'redrive_queue', 'prune', 'check',
+    PERFORM llmq.grant_routines(role, ARRAY['redrive', 'redrive_queue', 'redrive_outbox', 'prune', 'check',
         'start_worker', 'stop_worker', 'resume_after_restore', 'lost_sessions', 'default_queue']);
 END
 $$;
@@ -77,7 +77,7 @@ AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['worker_hello', 'worker_poll', 'worker_claim',
-        'worker_settle', 'worker_heartbeat', 'worker_goodbye']);
+        'worker_settle', 'worker_claim_messages', 'worker_settle_messages', 'worker_heartbeat', 'worker_goodbye']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_worker(regrole) IS

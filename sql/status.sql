@@ -117,19 +117,6 @@ CREATE OR REPLACE VIEW llmq.dead_letter WITH (security_barrier) AS
 COMMENT ON VIEW llmq.dead_letter IS
     'dead jobs with their last error, and the text of an answer that was truncated or could not be settled';
 
-CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
-    SELECT m.id, m.tenant, m.topic, m.dedupe_key, m.payload, m.job_id, m.created_at,
-        coalesce(p.attempts, d.attempts, 0) AS attempts, p.next_attempt_at, d.sent_at,
-        coalesce(p.last_error, d.last_error) AS last_error, d.dead_at
-    FROM llmq.message AS m
-    LEFT JOIN llmq.message_pending AS p ON p.id = m.id
-    LEFT JOIN llmq.message_done AS d ON d.id = m.id
-    WHERE m.tenant = current_user OR EXISTS (
-        SELECT FROM llmq.role_tenant AS t
-        WHERE t.tenant = m.tenant AND llmq.may_see(t.role))
-        OR (SELECT rolsuper FROM pg_roles WHERE rolname = current_user);
-COMMENT ON VIEW llmq.outbox IS 'messages of the tenants that the caller may name, and how far they got';
-
 CREATE OR REPLACE VIEW llmq.run WITH (security_barrier) AS
     SELECT s.run_id, s.tenant, count(*) AS jobs,
         count(*) FILTER (WHERE s.state = 'succeeded') AS succeeded,

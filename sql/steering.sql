@@ -100,7 +100,7 @@ COMMENT ON FUNCTION llmq.redrive_queue IS
     'redrives the dead jobs of a queue, the oldest first, those of one error_class or all; returns how many';
 
 -- Deletes jobs of a queue, with all that belongs to them but messages that are
--- still to be sent.
+-- still to be sent: those go some time after they were (prune_messages).
 CREATE OR REPLACE FUNCTION llmq.delete_jobs(jobs uuid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -115,6 +115,7 @@ BEGIN
     DELETE FROM llmq.answer AS n USING unnest(jobs) AS id WHERE n.job_id = id;
     DELETE FROM llmq.dead_job AS d USING unnest(jobs) AS id WHERE d.job_id = id;
     DELETE FROM llmq.cancelled_job AS c USING unnest(jobs) AS id WHERE c.job_id = id;
+    PERFORM llmq.delete_done(ARRAY(SELECT m.id FROM llmq.message AS m WHERE m.job_id = ANY (jobs)));
     DELETE FROM llmq.job AS j USING unnest(jobs) AS id WHERE j.job_id = id;
 END
 $$;
@@ -159,7 +160,10 @@ AS $$
     UNION SELECT DISTINCT queue FROM llmq.cancelled_job
 $$;
 
--- One bounded step of retention: at most 1,000 jobs of each kind and queue.
+-- One bounded step of retention: at most 1,000 jobs of each kind and queue, and as many
+-- messages.  Those belong to no queue, and a time that is the same for all can be looked
+-- up in an index: what was sent, or has been dead, for the retention of the queue "default"
+-- goes, if its job did not take it along before.
 CREATE OR REPLACE FUNCTION llmq.prune() RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -188,8 +192,10 @@ BEGIN
             count := count + llmq.try_delete_jobs(old);
         END IF;
     END LOOP;
-    RETURN count + llmq.prune_idempotency(step);
+    RETURN count + llmq.prune_idempotency(step) + llmq.prune_messages(
+        clock_timestamp() - coalesce((SELECT q.retention FROM llmq.queue AS q WHERE q.name = 'default'),
+            standard.retention), step);
 END
 $$;
 COMMENT ON FUNCTION llmq.prune() IS
-    'deletes final jobs older than their queue''s retention, and expired keys and checkpoints, in one bounded step; returns how many, 0 when none are left; the worker calls it';
+    'deletes final jobs older than their queue''s retention with their finished messages, messages finished before the retention of the queue "default", and expired keys and checkpoints, in one bounded step; returns how many, 0 when none are left; the worker calls it';

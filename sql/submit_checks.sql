@@ -161,6 +161,21 @@ AS $$
         THEN span::interval END
 $$;
 
+CREATE OR REPLACE FUNCTION llmq.check_dedupe_key(dedupe_key text) RETURNS void
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+AS $$
+BEGIN
+    IF dedupe_key ~ ':death [0-9]+$' THEN
+        PERFORM llmq.fail('PT400', 'dedupe_key must not end in ":death n"', format('It is "%s".', dedupe_key),
+            'The messages of later deaths of a job have such keys.');
+    ELSIF octet_length(dedupe_key) > 1600 THEN -- with a tenant it must fit into an index
+        PERFORM llmq.fail('PT400', 'dedupe_key must have at most 1600 bytes',
+            format('It has %s.', octet_length(dedupe_key)),
+            'Hash longer keys: encode(sha256(convert_to(key, ''UTF8'')), ''hex'').');
+    END IF;
+END
+$$;
+
 -- The outbox entries of a job: shape, lengths, keys that differ.
 CREATE OR REPLACE FUNCTION llmq.check_outbox(outbox jsonb, job_id uuid) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -189,14 +204,7 @@ BEGIN
             PERFORM llmq.fail('PT400', 'dedupe_key must be a string', entry::text, 'Leave it out for the default.');
         END IF;
         PERFORM llmq.check_length('dedupe_key', entry ->> 'dedupe_key', 512);
-        IF entry ->> 'dedupe_key' ~ ':death [0-9]+$' THEN
-            PERFORM llmq.fail('PT400', 'dedupe_key must not end in ":death n"', entry::text, 'Later deaths have such keys.');
-        END IF;
-        IF octet_length(entry ->> 'dedupe_key') > 1600 THEN -- with a tenant it must fit into an index
-            PERFORM llmq.fail('PT400', 'dedupe_key must have at most 1600 bytes',
-                format('It has %s.', octet_length(entry ->> 'dedupe_key')),
-                'Hash longer keys: encode(sha256(convert_to(key, ''UTF8'')), ''hex'').');
-        END IF;
+        PERFORM llmq.check_dedupe_key(entry ->> 'dedupe_key'), llmq.check_mail(entry ->> 'topic', entry -> 'payload', true);
         IF coalesce(entry ->> 'on', 'succeeded') NOT IN ('succeeded', 'dead') THEN
             PERFORM llmq.fail('PT400', '"on" of an outbox entry must be succeeded or dead',
                 format('It is %s.', entry -> 'on'), 'Leave it out for succeeded.');
@@ -217,13 +225,7 @@ LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 BEGIN
     PERFORM llmq.check_length('tenant', tenant, 255);
-    IF tenant IS NULL OR tenant = caller
-        OR (SELECT rolsuper FROM pg_roles WHERE rolname = caller)
-        OR EXISTS (
-            SELECT FROM llmq.role_tenant AS t
-            WHERE t.tenant = check_tenant.tenant
-                AND pg_has_role(caller, to_regrole(quote_ident(t.role)), 'MEMBER'))
-    THEN
+    IF tenant IS NULL OR tenant = caller OR coalesce(tenant = ANY (llmq.tenants_of(caller)), true) THEN
         RETURN;
     END IF;
     PERFORM llmq.fail('PT403', format('role "%s" may not submit for tenant "%s"', caller, tenant),

@@ -26,13 +26,7 @@ DECLARE
     keyed constant text[] := ARRAY(
         SELECT name FROM llmq.endpoint WHERE enabled AND idempotency_header IS NOT NULL);
 BEGIN
-    IF NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.state = 'running')
-        OR NOT llmq.is_home() THEN
-        RAISE EXCEPTION USING
-            ERRCODE = 'object_not_in_prerequisite_state',
-            MESSAGE = format('the session of worker %s has ended', own),
-            HINT = 'It was taken for lost, jobs of another database were loaded, or the extension was updated; it must say hello again.';
-    END IF;
+    PERFORM llmq.check_session(own);
     WITH target AS MATERIALIZED (
         SELECT r.seq FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq
         LEFT JOIN llmq.queue AS q ON q.name = r.queue
@@ -46,10 +40,7 @@ BEGIN
     INTO picked, taken FROM gone AS g;
 
     IF taken > 0 THEN
-        UPDATE llmq.worker_session AS w
-        SET heartbeat = clock_timestamp(), in_flight = greatest(w.in_flight, 1)
-        WHERE w.id = own
-            AND (w.in_flight = 0 OR w.heartbeat < clock_timestamp() - llmq.lease_ttl() / 3);
+        PERFORM llmq.note_claim(own);
     END IF;
 
     RETURN QUERY

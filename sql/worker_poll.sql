@@ -11,11 +11,15 @@
 -- next_xid, oldest_xid, more (the limit cut the list) and unresolved (a blocked job
 -- could not be looked at yet).  With config_hash NULL that is all.  Else the poll also takes over the leases of lost workers, makes
 -- ready what is due, and control holds due_in (microseconds until the next
--- deferred job is due, or null), state, config_hash, and config if its hash is
+-- deferred job or message is due, or null), state, config_hash, and config if its hash is
 -- another, workers and rank (how many work here, and how many of them said hello
 -- before this one: each takes its share of a max_in_flight), and pruned (jobs that retention deleted).  `report`, if not NULL, is what the worker has to say (take_report).  Rows with a job_id and a delivery are recalled leases.
+--
+-- messages_after, if not NULL, asks for outbox messages with higher ids; -1 for a sweep.  If
+-- there are any, control holds messages (sql/worker_messages.sql says what that is).  A
+-- full poll makes pending those that are due, and has them among messages.
 CREATE OR REPLACE FUNCTION llmq.worker_poll(
-    own bigint, after bigint, max_rows int, config_hash text, report jsonb)
+    own bigint, after bigint, max_rows int, config_hash text, report jsonb, messages_after bigint)
 RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
     job_id uuid, delivery int)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -30,18 +34,22 @@ DECLARE
     oldest_xid bigint;
     unresolved boolean := false;
     pruned bigint := 0;
+    returned jsonb;
 BEGIN
     IF config_hash IS NOT NULL THEN
         IF EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
-            PERFORM llmq.takeover(own);
+            IF llmq.takeover(own) > 0 THEN
+                returned := llmq.pending_topics();
+            END IF;
         END IF;
         IF report IS NOT NULL THEN
             pruned := llmq.take_report(report);
         END IF;
         promoted := llmq.promote_deferred(max_rows);
+        returned := llmq.merge_topics(returned, llmq.promote_messages(max_rows));
         facts := llmq.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
         -- What is due and did not move is locked, by a cancel that is not committed say.
-        IF promoted = 0 AND facts -> 'due_in' = '0' THEN
+        IF promoted = 0 AND returned IS NULL AND facts -> 'due_in' = '0' THEN
             facts := facts || '{"due_in": 50000}';
         END IF;
     END IF;
@@ -54,6 +62,12 @@ BEGIN
 
     IF EXISTS (SELECT FROM llmq.blocked AS b WHERE b.fresh) THEN
         unresolved := llmq.resolve_fresh(max_rows);
+    END IF;
+
+    IF messages_after < 0 OR returned IS NOT NULL
+        OR EXISTS (SELECT FROM llmq.message_pending AS p WHERE p.id > messages_after) THEN
+        facts := facts || jsonb_strip_nulls(jsonb_build_object('messages',
+            llmq.look_for_messages(messages_after, returned)));
     END IF;
 
     -- Before the rows are read: the snapshot that reads them is no older than this.
@@ -116,8 +130,12 @@ DECLARE
     hash constant text := md5(config::text);
 BEGIN
     RETURN jsonb_build_object(
-        'due_in', (SELECT greatest(llmq.microseconds(min(due_at) - clock_timestamp()),
-            CASE WHEN min(due_at) IS NOT NULL THEN 0 END) FROM llmq.deferred),
+        'due_in', (
+            SELECT greatest(llmq.microseconds(next - clock_timestamp()), CASE WHEN next IS NOT NULL THEN 0 END)
+            FROM (
+                SELECT least((SELECT min(d.due_at) FROM llmq.deferred AS d),
+                    (SELECT min(w.next_attempt_at) FROM llmq.message_deferred AS w),
+                    (SELECT min(l.expires_at) FROM llmq.message_lease AS l))) AS t (next)),
         'state', (
             -- Not running: it says hello again, and hears why.
             SELECT CASE WHEN llmq.is_home() AND state <> 'outdated' THEN state ELSE 'quarantined' END

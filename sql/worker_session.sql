@@ -7,7 +7,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '15 s' $$;
 COMMENT ON FUNCTION llmq.lease_ttl() IS
     'how old the heartbeat of a worker with leases may be before its jobs are given to others';
 
--- Whether every job was submitted in this very database.  Jobs without a home are
+-- Whether every job and message was submitted in this very database.  Those without a home are
 -- those of a dump that is being loaded, whose home is still to come.
 -- In plpgsql, as all that workers call again and again: what stands in an SQL function is
 -- planned anew by each statement that calls it.
@@ -19,7 +19,8 @@ BEGIN
         SELECT FROM llmq.home
         WHERE system_identifier <> llmq.system_identifier()
             OR database_oid <> (SELECT oid FROM pg_database WHERE datname = current_database()))
-        AND (EXISTS (SELECT FROM llmq.home) OR NOT EXISTS (SELECT FROM llmq.job));
+        AND (EXISTS (SELECT FROM llmq.home)
+            OR NOT EXISTS (SELECT FROM llmq.job) AND NOT EXISTS (SELECT FROM llmq.message));
 END
 $$;
 
@@ -51,8 +52,44 @@ AS $$
         AND NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id)
 $$;
 
+-- Refuses a worker whose session has ended, or that would work in a copy.  As note_claim it
+-- pins no search_path: its callers do.
+CREATE OR REPLACE FUNCTION llmq.check_session(own bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+AS $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.state = 'running')
+        OR NOT llmq.is_home() THEN
+        RAISE EXCEPTION USING
+            ERRCODE = 'object_not_in_prerequisite_state',
+            MESSAGE = format('the session of worker %s has ended', own),
+            HINT = 'It was taken for lost, jobs of another database were loaded, or the extension was updated; it must say hello again.';
+    END IF;
+END
+$$;
+
+-- Notes that a worker has something in hand, whose heartbeats count from now on.
+CREATE OR REPLACE FUNCTION llmq.note_claim(own bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+AS $$
+BEGIN
+    UPDATE llmq.worker_session AS w
+    SET heartbeat = clock_timestamp(), in_flight = greatest(w.in_flight, 1)
+    WHERE w.id = own
+        AND (w.in_flight = 0 OR w.heartbeat < clock_timestamp() - llmq.lease_ttl() / 3);
+END
+$$;
+
+-- Whether a worker has jobs or messages under leases.
+CREATE OR REPLACE FUNCTION llmq.holds_leases(worker bigint) RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = worker)
+        OR EXISTS (SELECT FROM llmq.message_lease AS l WHERE l.worker_id = worker)
+$$;
+
 -- Takes every lease of lost sessions, and every lease of no session, and puts
--- the jobs back.  Each leaves an attempt 0: what the lost worker called, and
+-- the jobs and messages back.  Each job's leaves an attempt 0: what the lost worker called, and
 -- whether that was billed, nobody knows.  Returns the number of leases taken.
 -- `restored` says that leases may come from another database, where other workers
 -- had the ids of those that are here: what is older than its worker is not its own.
@@ -80,16 +117,16 @@ BEGIN
             count := count + llmq.give_up_lease(taken.job_id, taken.worker_id, SQLSTATE, SQLERRM);
         END;
     END LOOP;
+    count := count + llmq.return_messages(lost, true, restored);
     DELETE FROM llmq.worker_session AS w
     WHERE w.id = ANY (lost)
-        AND NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = w.id)
+        AND NOT llmq.holds_leases(w.id)
         AND (w.kind = 'program' OR NOT EXISTS (
             SELECT FROM pg_stat_get_activity(w.pid) AS a WHERE a.backend_start = w.backend_start));
     DELETE FROM llmq.recall AS c
     WHERE NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = c.worker_id);
     UPDATE llmq.worker_session AS w SET in_flight = 0
-    WHERE w.id = ANY (lost)
-        AND NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = w.id);
+    WHERE w.id = ANY (lost) AND NOT llmq.holds_leases(w.id);
     RETURN count;
 END
 $$;
@@ -208,8 +245,8 @@ BEGIN
         PERFORM llmq.redeliver(llmq.placement(l), false, '0', 'interrupted', 'its worker was stopped');
     END LOOP;
     DELETE FROM llmq.recall WHERE worker_id = own;
-    DELETE FROM llmq.worker_session
-    WHERE id = own AND NOT EXISTS (SELECT FROM llmq.lease AS k WHERE k.worker_id = own);
+    PERFORM llmq.return_messages(ARRAY[own], false, false);
+    DELETE FROM llmq.worker_session WHERE id = own AND NOT llmq.holds_leases(own);
     PERFORM llmq.wake_worker(); -- the others' shares are larger now
 END
 $$;

@@ -10,3 +10,86 @@ ALTER TABLE llmq.attempt ADD COLUMN traceparent text;
 COMMENT ON COLUMN llmq.attempt.traceparent IS 'the header that was sent: the trace of the job''s metadata, with this call as the parent';
 DROP FUNCTION llmq.worker_claim(bigint, bigint[]);
 DROP FUNCTION llmq.read_attempts(jsonb);
+
+-- -- the outbox -----------------------------------------------------------------------------
+
+ALTER TABLE llmq.destination
+    ADD COLUMN max_in_flight int NOT NULL DEFAULT 1 CHECK (max_in_flight BETWEEN 1 AND 100),
+    ADD CONSTRAINT destination_topic_prefix CHECK (topic !~ '[*].'),
+    ADD CONSTRAINT destination_url_of_kind CHECK (CASE kind
+        WHEN 'webhook' THEN url ~* '^https?://[^/?#@[:space:][:cntrl:]]+([/?][^#[:space:][:cntrl:]]*)?$'
+        WHEN 'email' THEN url ~* '^smtps?://[^/?#@:[:space:][:cntrl:]]+(:[0-9]{1,5})?$'
+            OR url ~* '^smtps?://[[][0-9a-f:.]+[]](:[0-9]{1,5})?$'
+        ELSE octet_length(url) BETWEEN 1 AND 63 END),
+    ADD CONSTRAINT destination_sender_of_email CHECK (kind <> 'email'
+        OR coalesce(sender ~ '^[^@[:space:][:cntrl:]]+@[^@[:space:][:cntrl:]]+$' AND length(sender) <= 254, false));
+COMMENT ON COLUMN llmq.destination.topic IS
+    'a topic, or what topics begin with and *; the exact topic decides, else the longest prefix';
+COMMENT ON COLUMN llmq.destination.kind IS 'webhook, email or notify';
+COMMENT ON COLUMN llmq.destination.url IS
+    'webhook: http or https, without user, password and fragment; redirects are never followed. email: smtp://host:port or smtps://host:port. notify: the channel, 1 to 63 bytes';
+COMMENT ON COLUMN llmq.destination.credential IS
+    'name of the secret: what webhooks are signed with, or user:password of the mail server; a file of that name in llmq.secrets_directory, or the environment variable LLMQ_SECRET_<NAME>';
+COMMENT ON COLUMN llmq.destination.headers IS 'further headers of a webhook, an object of strings';
+COMMENT ON COLUMN llmq.destination.sender IS 'address that e-mails come from';
+COMMENT ON COLUMN llmq.destination.timeout IS 'wall clock of one attempt';
+COMMENT ON COLUMN llmq.destination.max_attempts IS 'attempts that count before a message is dead';
+COMMENT ON COLUMN llmq.destination.backoff_base IS
+    'the wait after a first attempt is random up to this, and may be twice as long after each further one';
+COMMENT ON COLUMN llmq.destination.backoff_cap IS 'longest wait between two attempts';
+COMMENT ON COLUMN llmq.destination.enabled IS 'false: messages wait; a receiver that answers 410 Gone is switched off so';
+COMMENT ON COLUMN llmq.destination.max_in_flight IS
+    'messages of one topic under way at once; 1 keeps them in order of id (nothing overtakes but the retry of one that failed), more is faster and gives that up';
+
+CREATE INDEX message_job_id_idx ON llmq.message (job_id) WHERE job_id IS NOT NULL;
+
+-- The code's view replaces this one, which only lets go of the column.
+CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
+    SELECT m.id, m.tenant, m.topic, m.dedupe_key, m.payload, m.job_id, m.created_at, 0 AS attempts,
+        NULL::timestamptz AS next_attempt_at, NULL::timestamptz AS sent_at, NULL::text AS last_error,
+        NULL::timestamptz AS dead_at
+    FROM llmq.message AS m WHERE false;
+ALTER TABLE llmq.message_pending DROP COLUMN next_attempt_at, ADD COLUMN remaining jsonb;
+CREATE INDEX message_pending_topic_idx ON llmq.message_pending (topic, id);
+COMMENT ON TABLE llmq.message_pending IS 'messages that can be sent or pulled now';
+COMMENT ON COLUMN llmq.message_pending.remaining IS
+    'recipients of an e-mail that have not got it while others have; NULL: all of them';
+
+CREATE TABLE llmq.message_deferred (
+    id bigint PRIMARY KEY,
+    topic text NOT NULL,
+    attempts int NOT NULL,
+    next_attempt_at timestamptz NOT NULL,
+    last_error text,
+    remaining jsonb
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX message_deferred_next_attempt_at_idx ON llmq.message_deferred (next_attempt_at);
+COMMENT ON TABLE llmq.message_deferred IS 'messages that wait for their next attempt';
+
+CREATE TABLE llmq.message_lease (
+    id bigint PRIMARY KEY,
+    topic text NOT NULL,
+    worker_id bigint,       -- NULL: a consumer's that pulls
+    token uuid,             -- of that consumer
+    attempts int NOT NULL,  -- before this one
+    last_error text,
+    remaining jsonb,
+    claimed_at timestamptz NOT NULL,
+    expires_at timestamptz, -- NULL: when its worker is lost
+    CHECK (num_nonnulls(worker_id, token) = 1),
+    CHECK ((token IS NULL) = (expires_at IS NULL))
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
+    autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX message_lease_topic_idx ON llmq.message_lease (topic);
+CREATE INDEX message_lease_expires_at_idx ON llmq.message_lease (expires_at) WHERE expires_at IS NOT NULL;
+COMMENT ON TABLE llmq.message_lease IS 'messages that a worker is sending, or that were pulled';
+
+ALTER TABLE llmq.message_done ADD COLUMN remaining jsonb;
+CREATE INDEX message_done_sent_at_idx ON llmq.message_done (sent_at) WHERE sent_at IS NOT NULL;
+CREATE INDEX message_done_dead_at_idx ON llmq.message_done (dead_at) WHERE dead_at IS NOT NULL;
+
+SELECT pg_catalog.pg_extension_config_dump('llmq.message_deferred', '');
+SELECT pg_catalog.pg_extension_config_dump('llmq.message_lease', '');
+
+DROP FUNCTION llmq.worker_poll(bigint, bigint, int, text, jsonb);

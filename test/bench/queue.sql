@@ -104,12 +104,12 @@ BEGIN
         began := clock_timestamp();
         IF began >= sweep_due THEN
             SELECT array_agg(seq ORDER BY seq) FILTER (WHERE seq > tip), coalesce(max(control ->> 'config_hash'), hash)
-            INTO found, hash FROM llmq.worker_poll(own, base, 2000, hash, NULL);
+            INTO found, hash FROM llmq.worker_poll(own, base, 2000, hash, NULL, NULL);
             PERFORM bench.note('llmq', start, 'sweep', began);
             sweep_due := clock_timestamp() + interval '100 ms';
         ELSE
             SELECT array_agg(seq ORDER BY seq) FILTER (WHERE seq IS NOT NULL)
-            INTO found FROM llmq.worker_poll(own, tip, 2000, NULL, NULL);
+            INTO found FROM llmq.worker_poll(own, tip, 2000, NULL, NULL, NULL);
             PERFORM bench.note('llmq', start, 'poll', began);
         END IF;
         COMMIT;

@@ -48,9 +48,9 @@ sub try_with
 		SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off");
 	my $own = $session->query(q{SELECT worker_id FROM llmq.worker_hello(2, 'plans', 'program', pg_backend_pid(), NULL)})->{out};
 	my $poll = "SELECT string_agg(seq::text, ',') FROM (SELECT seq FROM llmq.worker_poll($own, 0, 20,";
-	my ($seqs, @plans) = plans($session, "$poll NULL, NULL) WHERE seq IS NOT NULL) AS p");
+	my ($seqs, @plans) = plans($session, "$poll NULL, NULL, NULL) WHERE seq IS NOT NULL) AS p");
 	judge("$name: a poll", 1, @plans);
-	(undef, @plans) = plans($session, "$poll 'x', NULL)) AS p");
+	(undef, @plans) = plans($session, "$poll 'x', NULL, -1)) AS p");
 	judge("$name: a poll that looks at everything", 1, @plans);
 	(my $jobs, @plans) = plans($session, "SELECT json_agg(json_build_object('job_id', job_id, 'delivery', delivery))
 		FROM llmq.worker_claim($own, '{$seqs}')");

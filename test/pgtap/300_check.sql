@@ -102,11 +102,20 @@ SELECT pg_temp.finds(format('UPDATE llmq.dead_job SET error_class = %L, error_me
 -- -- the outbox --------------------------------------------------------------------------------
 
 SELECT pg_temp.finds(format('DELETE FROM llmq.message_pending WHERE id = %s', :message),
-    format('a message is either pending or done | %s | message %s', :'done', :message));
+    format('a message is in exactly one place | %s | message %s is in none', :'done', :message));
 SELECT pg_temp.finds(format('INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (%s, 1, now())', :message),
-    format('a message is either pending or done | %s | message %s', :'done', :message));
-SELECT pg_temp.finds('INSERT INTO llmq.message_pending (id, topic) VALUES (-1, ''mail'')', 'what is pending or done is a message | message -1');
-SELECT pg_temp.finds('INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (-2, 1, now())', 'what is pending or done is a message | message -2');
+    format('a message is in exactly one place | %s | message %s is in message_done and message_pending', :'done', :message));
+SELECT pg_temp.finds(format('INSERT INTO llmq.message_deferred (id, topic, attempts, next_attempt_at) VALUES (%s, ''mail'', 1, now())', :message),
+    format('a message is in exactly one place | %s | message %s is in message_deferred and message_pending', :'done', :message));
+SELECT pg_temp.finds('INSERT INTO llmq.message_pending (id, topic) VALUES (-1, ''mail'')', 'what is in a place of the outbox is a message | message -1 is in message_pending');
+SELECT pg_temp.finds('INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (-2, 1, now())', 'what is in a place of the outbox is a message | message -2 is in message_done');
+SELECT pg_temp.finds(format('UPDATE llmq.message_pending SET topic = ''other'' WHERE id = %s', :message),
+    format('a message keeps its topic | %s | message %s is in message_pending as "other"', :'done', :message));
+SELECT matches(pg_temp.found_after('WITH gone AS (DELETE FROM llmq.message_pending RETURNING *) INSERT INTO llmq.message_lease (id, topic, worker_id, attempts, claimed_at)
+        SELECT id, topic, -1, 0, now() - interval ''1 h'' FROM gone WHERE id = ' || :message || ' ON CONFLICT DO NOTHING'),
+    'a message is sent by a worker that lives \| ' || :'done' || ' \| worker -1 has message ' || :message || ' since ', 'found: a message that nobody sends');
+SELECT is(pg_temp.found_after(format('DELETE FROM llmq.message_pending WHERE id = %1$s; DELETE FROM llmq.message WHERE id = %1$s;
+        UPDATE llmq.result SET created_at = now() - interval ''31 days''', :message)), NULL, 'after the retention a message may be gone before its job');
 SELECT pg_temp.finds(format('DELETE FROM llmq.message WHERE id = %1$s; DELETE FROM llmq.message_pending WHERE id = %1$s', :message),
     format('a succeeded job has its outbox messages | %s | mail', :'done'));
 SELECT pg_temp.finds(format('UPDATE llmq.message SET job_id = %L WHERE id = %s', :'ready', :message),

@@ -1,0 +1,244 @@
+-- A worker's side of the outbox: looking for messages, claiming and settling them.
+--
+-- Like ready jobs, pending messages are not searched from the start of an index: under an
+-- old snapshot each look would visit all that were sent since.  The worker keeps the highest
+-- id that it has looked at (the tip) and, for each topic, up to where it has claimed; what was
+-- committed late behind that is found by a sweep now and then, topic by topic.
+--
+-- The messages of one topic are claimed under an advisory lock of the transaction, so that
+-- two workers keep their order: its key is the pair of llmq.lock_space() and the hash of the
+-- topic (hashtext).
+
+-- The first key of llmq's advisory locks: the bytes of "llmq".
+CREATE OR REPLACE FUNCTION llmq.lock_space() RETURNS int
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1819045233 $$;
+
+-- What a poll says of messages, NULL if nothing: an object with tip (the highest id seen),
+-- topics (an object: topic to the lowest id of it among those seen) and more (the limit cut
+-- the look).  With after -1 the look is a sweep.  `returned` are topics of messages that
+-- came back, whatever their ids.
+CREATE OR REPLACE FUNCTION llmq.look_for_messages(after bigint, returned jsonb) RETURNS jsonb
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+AS $$
+DECLARE
+    most constant int := 1000; -- messages seen by one look
+    tip bigint;
+    topics jsonb;
+    seen bigint := 0;
+BEGIN
+    IF after < 0 THEN
+        topics := llmq.pending_topics();
+        tip := (SELECT p.id FROM llmq.message_pending AS p WHERE p.id > 0 ORDER BY p.id DESC LIMIT 1);
+    ELSE
+        SELECT max(t.highest), jsonb_object_agg(t.topic, t.lowest), sum(t.messages)
+        INTO tip, topics, seen
+        FROM (
+            SELECT s.topic, min(s.id) AS lowest, max(s.id) AS highest, count(*) AS messages
+            FROM (
+                SELECT p.id, p.topic FROM llmq.message_pending AS p
+                WHERE p.id > after ORDER BY p.id LIMIT most) AS s
+            GROUP BY s.topic) AS t;
+    END IF;
+    topics := llmq.merge_topics(topics, returned);
+    IF topics IS NULL THEN
+        RETURN NULL;
+    END IF;
+    RETURN jsonb_build_object('tip', greatest(tip, after, 0), 'topics', topics,
+        'more', coalesce(seen >= most, false));
+END
+$$;
+
+-- Every topic that has pending messages, with its lowest id: one probe of the index for each.
+CREATE OR REPLACE FUNCTION llmq.pending_topics() RETURNS jsonb
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_sort = off
+AS $$
+BEGIN
+    RETURN (
+        WITH RECURSIVE t (topic, id) AS (
+            (SELECT p.topic, p.id FROM llmq.message_pending AS p
+            WHERE p.topic > '' ORDER BY p.topic, p.id LIMIT 1)
+            UNION ALL
+            SELECT n.topic, n.id
+            FROM t CROSS JOIN LATERAL (
+                SELECT p.topic, p.id FROM llmq.message_pending AS p
+                WHERE p.topic > t.topic ORDER BY p.topic, p.id LIMIT 1) AS n
+        )
+        SELECT jsonb_object_agg(t.topic, t.id) FROM t);
+END
+$$;
+
+-- Claims messages: moves them under leases of this worker, and returns what sending them
+-- needs.  `wanted` is an array of objects: topic, kind (of its destination), after (claim
+-- only messages with higher ids), max (how many), exclusive (not while another worker has
+-- messages of the topic), url (notify: the channel).  Messages of kind notify are sent here
+-- and now, and come back with body NULL.  A row with a topic alone says that there may be
+-- more which are not to be had now.
+CREATE OR REPLACE FUNCTION llmq.worker_claim_messages(own bigint, wanted jsonb)
+RETURNS TABLE (topic text, id bigint, attempts int, dedupe_key text, created_at bigint, body text,
+    remaining text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    room bigint := 16 * 1024 * 1024; -- bytes of bodies in one claim, but for the last message
+    w record;
+BEGIN
+    PERFORM llmq.check_session(own);
+    FOR w IN
+        SELECT * FROM jsonb_to_recordset(wanted)
+            AS e (topic text, kind text, after bigint, max int, exclusive boolean, url text)
+    LOOP
+        topic := w.topic;
+        id := NULL;
+        IF room <= 0 OR NOT llmq.lock_topic(own, w.topic, w.exclusive) THEN
+            RETURN NEXT;
+        ELSIF w.kind = 'notify' THEN
+            RETURN QUERY SELECT w.topic, n.* FROM llmq.notify_topic(w.topic, w.after, w.max, w.url) AS n;
+        ELSE
+            FOR id, attempts, dedupe_key, created_at, body, remaining IN
+                SELECT * FROM llmq.claim_topic(own, w.topic, w.kind, w.after, w.max, room)
+            LOOP
+                room := room - coalesce(octet_length(body), 0);
+                RETURN NEXT;
+            END LOOP;
+        END IF;
+    END LOOP;
+END
+$$;
+COMMENT ON FUNCTION llmq.worker_claim_messages IS
+    'claims outbox messages for a worker and returns what sending them needs; the protocol stands in sql/worker_messages.sql';
+
+-- Whether a worker may claim messages of a topic now.
+CREATE OR REPLACE FUNCTION llmq.lock_topic(own bigint, of_topic text, exclusive boolean) RETURNS boolean
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(llmq.lock_space(), hashtext(of_topic)) THEN
+        RETURN false;
+    ELSIF exclusive AND EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id <> own) THEN
+        RETURN NOT EXISTS (
+            SELECT FROM llmq.message_lease AS l WHERE l.topic = of_topic AND l.worker_id <> own);
+    END IF;
+    RETURN true;
+END
+$$;
+
+-- The pending messages of a topic behind `after`, in order and locked.  Comparing rows leaves
+-- the planner no index but that of (topic, id).
+CREATE OR REPLACE FUNCTION llmq.pick_messages(of_topic text, after bigint, max_messages int)
+RETURNS TABLE (id bigint, attempts int, remaining jsonb, message llmq.message)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
+AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+        SELECT p.id, p.attempts, p.remaining, m
+        FROM llmq.message_pending AS p JOIN llmq.message AS m ON m.id = p.id
+        WHERE (p.topic, p.id) > (of_topic, after) AND (p.topic, p.id) <= (of_topic, 9223372036854775807)
+        ORDER BY p.topic, p.id LIMIT max_messages
+        FOR UPDATE OF p SKIP LOCKED;
+END
+$$;
+
+-- Claims messages of one topic.  An empty row says that there was no room for more.
+CREATE OR REPLACE FUNCTION llmq.claim_topic(
+    own bigint, of_topic text, kind text, after bigint, max_messages int, room bigint)
+RETURNS TABLE (id bigint, attempts int, dedupe_key text, created_at bigint, body text, remaining text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    p record;
+    ids bigint[] := '{}';
+BEGIN
+    FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, max_messages) LOOP
+        IF room <= 0 THEN
+            RETURN QUERY SELECT NULL::bigint, NULL::int, NULL::text, NULL::bigint, NULL::text, NULL::text;
+            EXIT;
+        END IF;
+        id := p.id;
+        attempts := p.attempts;
+        dedupe_key := (p.message).dedupe_key;
+        created_at := extract(epoch FROM (p.message).created_at) * 1000000;
+        body := CASE kind WHEN 'email' THEN llmq.mail_body(p.message) ELSE llmq.webhook_body(p.message) END;
+        remaining := p.remaining::text;
+        RETURN NEXT;
+        room := room - octet_length(body);
+        ids := ids || id;
+    END LOOP;
+    WITH gone AS (
+        DELETE FROM llmq.message_pending AS q WHERE q.id = ANY (ids) RETURNING q.*
+    )
+    INSERT INTO llmq.message_lease (id, topic, worker_id, attempts, last_error, remaining, claimed_at)
+    SELECT g.id, g.topic, own, g.attempts, g.last_error, g.remaining, clock_timestamp() FROM gone AS g;
+    IF ids <> '{}' THEN
+        PERFORM llmq.note_claim(own);
+    END IF;
+END
+$$;
+
+-- Sends messages of one topic as notifications: that is done with this transaction.  A full
+-- queue of notifications would fail it at its commit, so there must be room before.
+CREATE OR REPLACE FUNCTION llmq.notify_topic(of_topic text, after bigint, max_messages int, channel text)
+RETURNS TABLE (id bigint, attempts int, dedupe_key text, created_at bigint, body text, remaining text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    p record;
+    failure text;
+BEGIN
+    IF pg_notification_queue_usage() > 0.9 THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, max_messages) LOOP
+        DELETE FROM llmq.message_pending AS q WHERE q.id = p.id;
+        failure := NULL;
+        BEGIN
+            PERFORM pg_notify(channel, llmq.notify_body(p.message));
+        EXCEPTION WHEN OTHERS THEN
+            failure := SQLERRM;
+        END;
+        IF failure IS NULL THEN
+            INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (p.id, p.attempts + 1, clock_timestamp());
+        ELSE
+            PERFORM llmq.fail_notify(p.id, of_topic, p.attempts, failure);
+        END IF;
+        id := p.id;
+        attempts := p.attempts;
+        dedupe_key := (p.message).dedupe_key;
+        created_at := extract(epoch FROM (p.message).created_at) * 1000000;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- A message that PostgreSQL does not take as a notification is tried again as its
+-- destination says.
+CREATE OR REPLACE FUNCTION llmq.fail_notify(message_id bigint, of_topic text, attempts int, error text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    d llmq.destination := llmq.destination_of(of_topic);
+    l llmq.message_lease;
+BEGIN
+    IF d.topic IS NULL THEN
+        d := llmq.default_destination();
+    END IF;
+    l.id := message_id;
+    l.topic := of_topic;
+    l.attempts := attempts;
+    PERFORM llmq.fail_message(l, d.max_attempts,
+        llmq.full_jitter(d.backoff_base, d.backoff_cap, attempts), error);
+END
+$$;
