@@ -3,8 +3,9 @@
  *		Running the SQL function that stands behind a C function.
  *
  * Some public functions need C for one thing, and SQL for all the rest: C is then
- * the door, and the SQL function of the same name with a suffix is the house.  One
- * saved plan a function and process keeps the door cheap.
+ * the door, and the SQL function of the same name with a suffix is the house.  It is
+ * called like any function, which costs a third of what a statement does; one that
+ * returns a set needs a statement, of which one saved plan a function and process is kept.
  *
  * The caller's search_path is in force here, so statements name everything with
  * its schema and use no operator.
@@ -12,6 +13,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
@@ -30,48 +32,130 @@
 /* The functions that have delegates are few; DROP and CREATE EXTENSION add as many again. */
 #define EXPECTED_DELEGATES 32
 
+/* What a delegate is called with. */
+typedef struct Arguments
+{
+	int count;
+	NullableDatum values[FUNC_MAX_ARGS + 1];
+} Arguments;
+
 typedef struct Delegate
 {
 	Oid function; /* the one in C; the hash key */
 	SPIPlanPtr plan;
 } Delegate;
 
+static void collect(FunctionCallInfo fcinfo, Oid role, Arguments *arguments);
+static Datum
+call(FunctionCallInfo fcinfo, const char *suffix, bool tells_role, const Arguments *arguments);
+static FmgrInfo *find_function(FunctionCallInfo fcinfo, const char *suffix, bool tells_role);
+static Datum select_set(FunctionCallInfo fcinfo, const char *suffix, bool tells_role,
+						const Arguments *arguments);
 static SPIPlanPtr find_plan(Oid function, const char *suffix, bool tells_role);
 static HTAB *delegates(void);
 static SPIPlanPtr prepare(Oid function, const char *suffix, bool tells_role);
+static HeapTuple find_door(Oid function);
+static int list_types(Form_pg_proc function, bool tells_role, Oid *types);
 static char *write_call(Form_pg_proc function, const char *suffix, int count);
-static Datum fetch_value(FunctionCallInfo fcinfo);
 static void fill_store(FunctionCallInfo fcinfo);
 
 Datum
 llmq_delegate_run(FunctionCallInfo fcinfo, const char *suffix, Oid role)
 {
-	Datum values[FUNC_MAX_ARGS + 1];
-	char nulls[FUNC_MAX_ARGS + 1];
-	Datum result = (Datum) 0;
-	int count = 0;
+	Arguments arguments;
+
+	collect(fcinfo, role, &arguments);
+	if (fcinfo->flinfo->fn_retset)
+		return select_set(fcinfo, suffix, OidIsValid(role), &arguments);
+	return call(fcinfo, suffix, OidIsValid(role), &arguments);
+}
+
+static void
+collect(FunctionCallInfo fcinfo, Oid role, Arguments *arguments)
+{
+	int told = OidIsValid(role) ? 1 : 0;
+
+	if (told)
+		arguments->values[0] = (NullableDatum){llmq_owner_name(role), false};
+	memcpy(arguments->values + told, fcinfo->args, PG_NARGS() * sizeof(NullableDatum));
+	arguments->count = told + PG_NARGS();
+}
+
+/* ---- A function ---------------------------------------------------------------------- */
+
+/* With the collation that a statement would derive: a name's wins over a text's. */
+static Datum
+call(FunctionCallInfo fcinfo, const char *suffix, bool tells_role, const Arguments *arguments)
+{
+	LOCAL_FCINFO(inner, FUNC_MAX_ARGS + 1);
+	FmgrInfo *function = find_function(fcinfo, suffix, tells_role);
+	Datum result;
 	int i;
 
-	if (OidIsValid(role))
+	InitFunctionCallInfoData(*inner, function, arguments->count,
+							 tells_role ? C_COLLATION_OID : DEFAULT_COLLATION_OID, NULL, NULL);
+	memcpy(inner->args, arguments->values, arguments->count * sizeof(NullableDatum));
+	for (i = 0; function->fn_strict && i < inner->nargs; i++)
 	{
-		values[count] = llmq_owner_name(role);
-		nulls[count++] = ' ';
+		if (inner->args[i].isnull)
+			PG_RETURN_NULL();
 	}
-	for (i = 0; i < PG_NARGS(); i++)
+	result = FunctionCallInvoke(inner);
+	fcinfo->isnull = inner->isnull;
+	return result;
+}
+
+/* Looked for once a statement of the caller's, so that it is always the present one. */
+static FmgrInfo *
+find_function(FunctionCallInfo fcinfo, const char *suffix, bool tells_role)
+{
+	FmgrInfo *door = fcinfo->flinfo;
+	Oid types[FUNC_MAX_ARGS + 1];
+	HeapTuple tuple;
+	Form_pg_proc form;
+	FmgrInfo *function;
+	char *name;
+	Oid oid;
+
+	if (door->fn_extra != NULL)
+		return door->fn_extra;
+	tuple = find_door(door->fn_oid);
+	form = (Form_pg_proc) GETSTRUCT(tuple);
+	name = psprintf("%s%s", NameStr(form->proname), suffix);
+	oid =
+		GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+						PointerGetDatum(buildoidvector(types, list_types(form, tells_role, types))),
+						ObjectIdGetDatum(form->pronamespace));
+	ReleaseSysCache(tuple);
+	if (!OidIsValid(oid))
+		elog(ERROR, "there is no function %s", name);
+	function = MemoryContextAlloc(door->fn_mcxt, sizeof(FmgrInfo));
+	fmgr_info_cxt(oid, function, door->fn_mcxt);
+	door->fn_extra = function;
+	return function;
+}
+
+/* ---- A set --------------------------------------------------------------------------- */
+
+static Datum
+select_set(FunctionCallInfo fcinfo, const char *suffix, bool tells_role, const Arguments *arguments)
+{
+	Datum values[FUNC_MAX_ARGS + 1];
+	char nulls[FUNC_MAX_ARGS + 1];
+	int i;
+
+	for (i = 0; i < arguments->count; i++)
 	{
-		values[count] = PG_GETARG_DATUM(i);
-		nulls[count++] = PG_ARGISNULL(i) ? 'n' : ' ';
+		values[i] = arguments->values[i].value;
+		nulls[i] = arguments->values[i].isnull ? 'n' : ' ';
 	}
 	SPI_connect();
-	if (SPI_execute_plan(find_plan(fcinfo->flinfo->fn_oid, suffix, OidIsValid(role)), values, nulls,
+	if (SPI_execute_plan(find_plan(fcinfo->flinfo->fn_oid, suffix, tells_role), values, nulls,
 						 false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "the delegate of function %u did not answer", fcinfo->flinfo->fn_oid);
-	if (fcinfo->flinfo->fn_retset)
-		fill_store(fcinfo);
-	else
-		result = fetch_value(fcinfo);
+	fill_store(fcinfo);
 	SPI_finish();
-	return result;
+	return (Datum) 0;
 }
 
 static SPIPlanPtr
@@ -104,24 +188,38 @@ delegates(void)
 static SPIPlanPtr
 prepare(Oid function, const char *suffix, bool tells_role)
 {
-	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-	Form_pg_proc form;
+	HeapTuple tuple = find_door(function);
+	Form_pg_proc form = (Form_pg_proc) GETSTRUCT(tuple);
 	Oid types[FUNC_MAX_ARGS + 1];
-	int count = 0;
-	SPIPlanPtr plan;
+	int count = list_types(form, tells_role, types);
+	SPIPlanPtr plan = SPI_prepare(write_call(form, suffix, count), count, types);
 
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for function %u", function);
-	form = (Form_pg_proc) GETSTRUCT(tuple);
-	if (tells_role)
-		types[count++] = NAMEOID;
-	memcpy(types + count, form->proargtypes.values, form->pronargs * sizeof(Oid));
-	count += form->pronargs;
-	plan = SPI_prepare(write_call(form, suffix, count), count, types);
 	if (plan == NULL || SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not prepare the delegate of %s", NameStr(form->proname));
 	ReleaseSysCache(tuple);
 	return plan;
+}
+
+static HeapTuple
+find_door(Oid function)
+{
+	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	return tuple;
+}
+
+/* The types of a delegate's arguments; returns how many they are. */
+static int
+list_types(Form_pg_proc function, bool tells_role, Oid *types)
+{
+	int told = tells_role ? 1 : 0;
+
+	if (told)
+		types[0] = NAMEOID;
+	memcpy(types + told, function->proargtypes.values, function->pronargs * sizeof(Oid));
+	return told + function->pronargs;
 }
 
 static char *
@@ -132,24 +230,11 @@ write_call(Form_pg_proc function, const char *suffix, int count)
 	int i;
 
 	initStringInfo(&call);
-	appendStringInfo(&call, function->proretset ? "SELECT r.* FROM llmq.%s(" : "SELECT llmq.%s(",
-					 name);
+	appendStringInfo(&call, "SELECT r.* FROM llmq.%s(", name);
 	for (i = 1; i <= count; i++)
 		appendStringInfo(&call, "%s$%d", i == 1 ? "" : ", ", i);
-	appendStringInfoString(&call, function->proretset ? ") AS r" : ")");
+	appendStringInfoString(&call, ") AS r");
 	return call.data;
-}
-
-static Datum
-fetch_value(FunctionCallInfo fcinfo)
-{
-	Form_pg_attribute column = TupleDescAttr(SPI_tuptable->tupdesc, 0);
-	Datum value;
-
-	if (SPI_processed != 1)
-		elog(ERROR, "the delegate of function %u gave no answer", fcinfo->flinfo->fn_oid);
-	value = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &fcinfo->isnull);
-	return fcinfo->isnull ? (Datum) 0 : SPI_datumTransfer(value, column->attbyval, column->attlen);
 }
 
 static void

@@ -27,13 +27,16 @@ COMMENT ON VIEW llmq.worker IS
     'the workers of this database; the heartbeat moves only while jobs are in flight';
 
 -- Whether a worker on another machine serves this database; an idle one writes no heartbeat.
+-- In plpgsql, because each submit asks, and SQL would be parsed anew.
 CREATE OR REPLACE FUNCTION llmq.has_program() RETURNS boolean
-LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT EXISTS (
+BEGIN
+    RETURN EXISTS (
         SELECT FROM llmq.worker_session AS w
         WHERE w.kind = 'program' AND w.state = 'running'
-            AND (w.in_flight = 0 OR w.heartbeat > clock_timestamp() - llmq.lease_ttl()))
+            AND (w.in_flight = 0 OR w.heartbeat > clock_timestamp() - llmq.lease_ttl()));
+END
 $$;
 
 CREATE OR REPLACE FUNCTION llmq.start_worker() RETURNS boolean

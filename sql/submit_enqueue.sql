@@ -8,19 +8,13 @@
 CREATE OR REPLACE FUNCTION llmq.insert_jobs(jobs llmq.job[], bulk boolean DEFAULT false) RETURNS uuid[]
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_key_wait_1';
 
--- One job takes a short way, which costs half as much.  In the long one the filter
--- stands above the sort, so it is asked row by row as rows are inserted.
+-- The filter stands above the sort, so it is asked row by row as rows are inserted.
 CREATE OR REPLACE FUNCTION llmq.insert_jobs_now(jobs llmq.job[], bulk boolean) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 AS $$
 DECLARE
-    job constant llmq.job := jobs[1];
     ids uuid[];
 BEGIN
-    IF cardinality(jobs) = 1 AND NOT bulk THEN
-        INSERT INTO llmq.job SELECT job.* ON CONFLICT (job_id) DO NOTHING;
-        RETURN CASE WHEN FOUND THEN ARRAY[job.job_id] ELSE '{}'::uuid[] END;
-    END IF;
     WITH added AS (
         INSERT INTO llmq.job AS k (job_id, tenant, scope, idempotency_key, fingerprint, queue, priority,
             prompt, system, messages, model, params, metadata, outbox, on_complete, run_at, expires_at,
@@ -35,6 +29,19 @@ BEGIN
         RETURNING k.job_id)
     SELECT coalesce(array_agg(a.job_id), '{}') INTO ids FROM added AS a;
     RETURN ids;
+END
+$$;
+
+-- The same for one job, in a third of the time; false: its key is not free.
+CREATE OR REPLACE FUNCTION llmq.insert_job(job llmq.job) RETURNS boolean
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_key_wait_1';
+
+CREATE OR REPLACE FUNCTION llmq.insert_job_now(job llmq.job) RETURNS boolean
+LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
+AS $$
+BEGIN
+    INSERT INTO llmq.job SELECT job.* ON CONFLICT (job_id) DO NOTHING;
+    RETURN FOUND;
 END
 $$;
 
@@ -108,14 +115,22 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
     now timestamptz;
+    first text;
 BEGIN
-    IF cardinality(llmq.insert_jobs(ARRAY[job])) = 0 THEN
+    IF NOT llmq.insert_job(job) THEN
         PERFORM llmq.check_replays(ARRAY[job], false);
         RETURN ROW(job.job_id, llmq.state(job.job_id), true)::llmq.submission;
     END IF;
     now := clock_timestamp();
-    PERFORM llmq.place_new(ARRAY[job], now);
-    RETURN ROW(job.job_id, llmq.first_state(job.after, job.run_at, now), false)::llmq.submission;
+    first := llmq.first_state(job.after, job.run_at, now);
+    IF first = 'ready' THEN -- what place_new does, in a third of the time
+        INSERT INTO llmq.ready (job_id, queue, tenant, priority)
+        VALUES (job.job_id, job.queue, job.tenant, job.priority);
+        PERFORM llmq.wake_at_commit(), CASE WHEN NOT EXISTS (SELECT FROM llmq.home) THEN llmq.note_home() END;
+    ELSE
+        PERFORM llmq.place_new(ARRAY[job], now);
+    END IF;
+    RETURN ROW(job.job_id, first, false)::llmq.submission;
 END
 $$;
 
