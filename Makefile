@@ -19,6 +19,7 @@ ENGINE_OBJS = \
 	bgworker/email_verdict.o \
 	bgworker/engine.o \
 	bgworker/engine_call.o \
+	bgworker/engine_leave.o \
 	bgworker/engine_poll.o \
 	bgworker/engine_report.o \
 	bgworker/engine_store.o \
@@ -31,6 +32,7 @@ ENGINE_OBJS = \
 	bgworker/json_slice.o \
 	bgworker/json_text.o \
 	bgworker/json_write.o \
+	bgworker/machine.o \
 	bgworker/mailbox.o \
 	bgworker/outcome.o \
 	bgworker/provider.o \
@@ -107,6 +109,15 @@ SERVER_OBJS = \
 
 OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 
+# The worker elsewhere: the engine again, over libpq.
+WORKER       = llmq-worker
+PROGRAM_OBJS = \
+	bgworker/link.o \
+	bgworker/log.o \
+	bgworker/main.o \
+	bgworker/options.o \
+	bgworker/store_libpq.o
+
 # State is created once; code is idempotent and replayed by every upgrade.
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	idempotency_tables.sql worker_tables.sql dump.sql)
@@ -115,7 +126,8 @@ SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql de
 	submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
 	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_messages.sql \
-	worker_message_settle.sql settler.sql control.sql steering.sql explain.sql check.sql rights.sql grants.sql)
+	worker_message_settle.sql worker_program.sql settler.sql control.sql steering.sql explain.sql \
+	check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 
 # Versions before this one, oldest first: each can be updated from (sql/upgrade/header.sql).
@@ -132,7 +144,7 @@ PG_CPPFLAGS = $(CURL_CFLAGS) -DLLMQ_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS   = -MMD -MP -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 SHLIB_LINK  = $(ENGINE_LIBS)
 
-EXTRA_CLEAN = $(DEPS) build llmq-*.zip llmq-*.tar.gz
+EXTRA_CLEAN = $(DEPS) $(WORKER) $(PROGRAM_OBJS) build llmq-*.zip llmq-*.tar.gz
 
 # Bitcode serves functions inlined into JIT-compiled expressions.  We have none,
 # and it would make clang a build requirement.
@@ -158,9 +170,9 @@ $(shell $(MKDIR_P) bgworker extension sql)
 endif
 
 # Packaged servers are often built with --disable-dependency-tracking.
-DEPS = $(addsuffix .d, $(basename $(OBJS)))
+DEPS = $(addsuffix .d, $(basename $(OBJS) $(PROGRAM_OBJS)))
 -include $(DEPS)
-$(OBJS): $(srcdir)/$(EXTENSION).control
+$(OBJS) $(PROGRAM_OBJS): $(srcdir)/$(EXTENSION).control
 
 # -- SQL ------------------------------------------------------------------------
 
@@ -180,6 +192,35 @@ sql/llmq--$(1)--$(EXTVERSION).sql: sql/upgrade/header.sql \
 	cat $$(filter %.sql, $$^) > $$@
 endef
 $(foreach v, $(RELEASES), $(eval $(call upgrade_script,$(v))))
+
+# -- The worker elsewhere -------------------------------------------------------
+
+LIBPQ_INCLUDE := $(shell $(PG_CONFIG) --includedir 2>/dev/null)
+
+ifneq ($(wildcard $(LIBPQ_INCLUDE)/libpq-fe.h),)
+all: $(WORKER)
+install: install-worker
+uninstall: uninstall-worker
+else
+all: no-worker
+endif
+
+$(PROGRAM_OBJS): override CPPFLAGS += -I$(LIBPQ_INCLUDE)
+
+$(WORKER): $(PROGRAM_OBJS) $(ENGINE_OBJS)
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) $(libpq) $(ENGINE_LIBS) -lpthread -o $@
+
+no-worker:
+	@echo "llmq-worker is not built: libpq's headers are missing (libpq-dev on Debian)" >&2
+
+install-worker: $(WORKER)
+	$(MKDIR_P) '$(DESTDIR)$(bindir)'
+	$(INSTALL_PROGRAM) $(WORKER) '$(DESTDIR)$(bindir)/'
+
+uninstall-worker:
+	rm -f '$(DESTDIR)$(bindir)/$(WORKER)'
+
+.PHONY: no-worker install-worker uninstall-worker
 
 # -- The module with debug points, which tests of crashes stop at: never installed --------
 
@@ -320,6 +361,6 @@ format-check:
 	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
 
 check-layers: all
-	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS)
+	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
 .PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture format format-check check-layers

@@ -34,7 +34,7 @@ llmq_engine_create(const LlmqEngineOptions *options, LlmqStore *store, char *err
 		return NULL;
 	engine->store = store;
 	llmq_random_seed(&engine->random, options->seed);
-	engine->sweep_due_us = LLMQ_NEVER;
+	engine->sweep_due_us = engine->reconcile_at_us = LLMQ_NEVER;
 	engine->transfers = llmq_transfer_pool_create(slots, options->user_agent, error, error_size);
 	engine->ready = llmq_ready_create();
 	engine->claiming = calloc((size_t) slots + 1, sizeof(*engine->claiming));
@@ -103,6 +103,7 @@ bool
 llmq_engine_configure(LlmqEngine *engine, const LlmqEngineOptions *options)
 {
 	engine->options.poll_interval_us = options->poll_interval_us;
+	engine->options.heartbeat_idle = options->heartbeat_idle;
 	engine->options.max_in_flight = options->max_in_flight < engine->options.max_connections
 										? options->max_in_flight
 										: engine->options.max_connections;
@@ -151,23 +152,6 @@ llmq_engine_dispatch(LlmqEngine *engine)
 	llmq_engine_collect(engine);
 	llmq_engine_start_due(engine);
 	llmq_engine_run_store(engine);
-}
-
-static void
-interrupt(LlmqJob *job, void *context)
-{
-	llmq_engine_interrupt(context, job);
-}
-
-void
-llmq_engine_stop(LlmqEngine *engine)
-{
-	if (engine->state >= LLMQ_ENGINE_STOPPING)
-		return;
-	engine->state = engine->state == LLMQ_ENGINE_RUNNING || engine->state == LLMQ_ENGINE_QUARANTINED
-						? LLMQ_ENGINE_STOPPING
-						: LLMQ_ENGINE_STOPPED;
-	llmq_job_table_each(&engine->jobs, interrupt, engine);
 }
 
 LlmqEngineState

@@ -52,6 +52,12 @@ typedef struct LlmqEngineOptions
 	 * NULL where nobody can say so.
 	 */
 	bool (*changed)(void);
+
+	/* Names of the queues that are served, NULL behind the last; NULL: all. */
+	const char *const *queues;
+
+	/* A heartbeat also while nothing is in hand: the database cannot see this worker otherwise. */
+	bool heartbeat_idle;
 } LlmqEngineOptions;
 
 /* What the host may want to show, or act upon. */
@@ -61,13 +67,14 @@ typedef enum LlmqEngineState
 	LLMQ_ENGINE_RUNNING,
 	LLMQ_ENGINE_QUARANTINED, /* the jobs were submitted elsewhere */
 	LLMQ_ENGINE_OUTDATED,	 /* the SQL speaks another protocol */
+	LLMQ_ENGINE_DRAINING,	 /* finishes what is in hand, claims nothing */
 	LLMQ_ENGINE_STOPPING,
 	LLMQ_ENGINE_STOPPED
 } LlmqEngineState;
 
 /*
- * Makes an engine on a store.  Options' strings are copied.  NULL, with a
- * sentence in error, when the machine refuses.
+ * Makes an engine on a store.  Options' strings are copied, but for queues, which must
+ * outlive it.  NULL, with a sentence in error, when the machine refuses.
  */
 extern LlmqEngine *llmq_engine_create(const LlmqEngineOptions *options, LlmqStore *store,
 									  char *error, size_t error_size);
@@ -75,7 +82,8 @@ extern LlmqEngine *llmq_engine_create(const LlmqEngineOptions *options, LlmqStor
 /* Frees it; calls under way are dropped (llmq_engine_stop gives them back first). */
 extern void llmq_engine_destroy(LlmqEngine *engine);
 
-/* Takes over changed settings: max_in_flight, poll_interval_us, secrets_directory. */
+/* Takes over changed settings: max_in_flight, poll_interval_us, secrets_directory, heartbeat_idle.
+ */
 extern bool llmq_engine_configure(LlmqEngine *engine, const LlmqEngineOptions *options);
 
 /* Readable when dispatch has something to do. */
@@ -91,10 +99,16 @@ extern void llmq_engine_wake(LlmqEngine *engine);
 extern void llmq_engine_dispatch(LlmqEngine *engine);
 
 /*
- * Ends calls under way, settles the answers in hand, gives the leases back:
- * over some dispatches, until the state is STOPPED.
+ * Lets calls under way end, gives back what waits for its next attempt, settles the
+ * answers: over some dispatches, until the state is STOPPED.
  */
+extern void llmq_engine_drain(LlmqEngine *engine);
+
+/* The same, and ends calls under way. */
 extern void llmq_engine_stop(LlmqEngine *engine);
+
+/* Whether there is nothing in hand, and nothing that could be claimed just now. */
+extern bool llmq_engine_is_idle(LlmqEngine *engine);
 
 extern LlmqEngineState llmq_engine_state(const LlmqEngine *engine);
 

@@ -400,6 +400,8 @@ finish_call(LlmqEngine *engine, LlmqJob *job, const LlmqTransferResult *result)
 		leave_endpoint(engine, job);
 		llmq_job_end_call(job, false);
 		wait_until(engine, job, engine->now.mono_us + LOCAL_TROUBLE_WAIT_US);
+		if (engine->state >= LLMQ_ENGINE_DRAINING)
+			llmq_engine_interrupt(engine, job);
 		return;
 	}
 	conclude_call(engine, job, result->end, result->detail[0] == '\0' ? NULL : result->detail);
@@ -412,10 +414,24 @@ finish_call(LlmqEngine *engine, LlmqJob *job, const LlmqTransferResult *result)
 		job->verdict.error_class == LLMQ_ERROR_NONE ? ""
 													: llmq_error_name(job->verdict.error_class));
 	llmq_job_end_call(job, step.kind == LLMQ_STEP_SUCCEED || step.kind == LLMQ_STEP_DIE);
-	if (step.kind == LLMQ_STEP_RETRY)
+	if (step.kind == LLMQ_STEP_RETRY && engine->state >= LLMQ_ENGINE_DRAINING)
+		end_delivery(engine, job,
+					 (LlmqStep){.kind = LLMQ_STEP_REDELIVER,
+								.error_class = job->verdict.error_class,
+								.delay_us = step.retry_at_us - engine->now.mono_us});
+	else if (step.kind == LLMQ_STEP_RETRY)
 		wait_until(engine, job, step.retry_at_us);
 	else
 		end_delivery(engine, job, step);
+}
+
+/* Ends a delivery in which nothing is under way: it is not counted, and another may come at once.
+ */
+void
+llmq_engine_give_back(LlmqEngine *engine, LlmqJob *job)
+{
+	end_delivery(engine, job,
+				 (LlmqStep){.kind = LLMQ_STEP_REDELIVER, .error_class = LLMQ_ERROR_INTERRUPTED});
 }
 
 /* Ends what a job is doing, because it was recalled or the engine stops: nothing is counted. */
@@ -432,8 +448,7 @@ llmq_engine_interrupt(LlmqEngine *engine, LlmqJob *job)
 		conclude_call(engine, job, LLMQ_END_INTERRUPTED, "the worker ended the call");
 		llmq_job_end_call(job, false);
 	}
-	end_delivery(engine, job,
-				 (LlmqStep){.kind = LLMQ_STEP_REDELIVER, .error_class = LLMQ_ERROR_INTERRUPTED});
+	llmq_engine_give_back(engine, job);
 }
 
 static void

@@ -324,14 +324,28 @@ recall(LlmqEngine *engine, const char *job_id, const char *delivery)
 		llmq_engine_interrupt(engine, job);
 }
 
-/* Takes one ready job into memory; false when there is no room for it. */
+/* Whether this worker runs the jobs of a queue. */
+bool
+llmq_engine_serves(const LlmqEngine *engine, const char *queue)
+{
+	const char *const *served = engine->options.queues;
+
+	if (served == NULL)
+		return true;
+	while (*served != NULL && strcmp(*served, queue) != 0)
+		served++;
+	return *served != NULL;
+}
+
+/* Takes one ready job into memory, if it is for us; false when there is no room for it. */
 static bool
 take_ready(LlmqEngine *engine, const LlmqRows *rows, int i)
 {
 	LlmqPosition *position = &engine->position;
 	int64_t seq = strtoll(llmq_rows_cell(rows, i, 0), NULL, 10);
 
-	if (!llmq_ready_add(engine->ready, seq, llmq_rows_cell(rows, i, 1), llmq_rows_cell(rows, i, 2),
+	if (llmq_engine_serves(engine, llmq_rows_cell(rows, i, 1)) &&
+		!llmq_ready_add(engine->ready, seq, llmq_rows_cell(rows, i, 1), llmq_rows_cell(rows, i, 2),
 						(int) strtol(llmq_rows_cell(rows, i, 3), NULL, 10)))
 		return false;
 	if (engine->polling_sweep)

@@ -2,11 +2,12 @@
  * engine_private.h
  *		What the engine's files share; nobody else includes it.
  *
- *		engine.c		create, dispatch, timeout, stop
+ *		engine.c		create, dispatch, timeout
  *		engine_call.c	from a claimed job to a network call and back
  *		engine_store.c	which store operation is next, and what came of it
  *		engine_poll.c	looking for work and for changed configuration
  *		engine_report.c	what the worker says of itself with a poll
+ *		engine_leave.c	draining, stopping, and claims of unknown end
  */
 #ifndef LLMQ_ENGINE_PRIVATE_H
 #define LLMQ_ENGINE_PRIVATE_H
@@ -103,9 +104,12 @@ struct LlmqEngine
 	int suspect_count;
 	LlmqHeld held[LLMQ_HELD_MAX]; /* the oldest first */
 	int held_count;
-	int64_t prune_at_us; /* retention is due */
-	bool reports;		 /* the report being written says something */
-	bool polling_sweep;	 /* the poll under way is part of a sweep */
+	int64_t prune_at_us;	 /* retention is due */
+	int64_t reconcile_at_us; /* leases that are not known are given back then; LLMQ_NEVER */
+	bool reconcile_again;	 /* and once more later */
+	bool drain_unsaid;		 /* the database does not know yet that this worker drains */
+	bool reports;			 /* the report being written says something */
+	bool polling_sweep;		 /* the poll under way is part of a sweep */
 	int64_t poll_began_us;
 };
 
@@ -114,6 +118,7 @@ extern void llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job);
 extern void llmq_engine_start_due(LlmqEngine *engine);
 extern void llmq_engine_collect(LlmqEngine *engine);
 extern void llmq_engine_interrupt(LlmqEngine *engine, LlmqJob *job);
+extern void llmq_engine_give_back(LlmqEngine *engine, LlmqJob *job);
 extern bool llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint);
 extern int llmq_engine_allowance(void *engine, const char *queue);
 extern int64_t llmq_engine_pause_ends(const LlmqEngine *engine);
@@ -126,12 +131,19 @@ extern void llmq_engine_begin_poll(LlmqEngine *engine);
 extern void llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows);
 extern void llmq_engine_look_again(LlmqEngine *engine, int64_t seq);
 extern void llmq_engine_release_held(LlmqEngine *engine, int64_t now_us);
+extern bool llmq_engine_serves(const LlmqEngine *engine, const char *queue);
 
 /* engine_report.c */
 extern bool llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report);
 extern void llmq_engine_repeat_report(LlmqEngine *engine);
 extern void llmq_engine_note_pruned(LlmqEngine *engine, int64_t jobs);
 extern int64_t llmq_engine_depth_due(const LlmqEngine *engine);
+
+/* engine_leave.c */
+extern bool llmq_engine_may_say_goodbye(const LlmqEngine *engine);
+extern void llmq_engine_doubt_claim(LlmqEngine *engine);
+extern void llmq_engine_begin_reconcile(LlmqEngine *engine);
+extern void llmq_engine_complete_reconcile(LlmqEngine *engine);
 
 /* engine_store.c */
 extern void

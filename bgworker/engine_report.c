@@ -72,6 +72,13 @@ add_endpoints(LlmqEngine *engine, LlmqBuffer *report)
 	engine->reports = engine->reports || !first;
 }
 
+/* Somebody wants to know a queue's depth, and this worker knows it. */
+static bool
+publishes_depth(const LlmqEngine *engine, const LlmqQueue *queue)
+{
+	return queue->max_ready > 0 && llmq_engine_serves(engine, queue->name);
+}
+
 /* reported_depth is one more than what was said, so that 0 is nothing yet. */
 static void
 add_depths(LlmqEngine *engine, LlmqBuffer *report)
@@ -84,7 +91,7 @@ add_depths(LlmqEngine *engine, LlmqBuffer *report)
 	{
 		int64_t depth = (int64_t) llmq_ready_depth(engine->ready, queue->name);
 
-		if (queue->max_ready == 0 || queue->reported_depth == depth + 1)
+		if (!publishes_depth(engine, queue) || queue->reported_depth == depth + 1)
 			continue;
 		queue->reported_depth = depth + 1;
 		add_name(report, queue->name, &first);
@@ -147,7 +154,7 @@ llmq_engine_depth_due(const LlmqEngine *engine)
 
 	for (int i = 0; (queue = llmq_config_queue_at(engine->config, i)) != NULL; i++)
 	{
-		if (queue->max_ready > 0 &&
+		if (publishes_depth(engine, queue) &&
 			queue->reported_depth != (int64_t) llmq_ready_depth(engine->ready, queue->name) + 1)
 			return engine->last_full_poll_us + DEPTH_US;
 	}

@@ -80,7 +80,8 @@ static bool
 wants_heartbeat(const LlmqEngine *engine)
 {
 	return engine->state != LLMQ_ENGINE_STARTING &&
-		   (engine->jobs.count > 0 || engine->heartbeat_shows_work);
+		   (engine->jobs.count > 0 || engine->heartbeat_shows_work ||
+			engine->options.heartbeat_idle);
 }
 
 /* An outdated worker polls no more: it asks now and then whether that has changed. */
@@ -101,10 +102,13 @@ llmq_engine_store_due(LlmqEngine *engine)
 		return LLMQ_NEVER;
 	if (engine->state == LLMQ_ENGINE_STARTING)
 		return engine->hello_at_us;
-	if (engine->state == LLMQ_ENGINE_STOPPING)
-		return 0;
-	if (settleable(engine, &due) != NULL || has_claims(engine))
+	if (settleable(engine, &due) != NULL || has_claims(engine) ||
+		llmq_engine_may_say_goodbye(engine) || engine->drain_unsaid)
 		due = 0;
+	if (engine->state == LLMQ_ENGINE_STOPPING)
+		return due;
+	if (engine->reconcile_at_us < due)
+		due = engine->reconcile_at_us;
 	if (llmq_ready_count(engine->ready) > 0 && llmq_engine_pause_ends(engine) < due)
 		due = llmq_engine_pause_ends(engine);
 	if (wants_heartbeat(engine) && engine->last_heartbeat_us + HEARTBEAT_US < due)
@@ -201,6 +205,13 @@ begin_heartbeat(LlmqEngine *engine)
 	llmq_engine_begin(engine, LLMQ_OP_HEARTBEAT, (const char *[]){engine->worker_id, in_flight});
 }
 
+static void
+begin_goodbye(LlmqEngine *engine)
+{
+	engine->state = LLMQ_ENGINE_STOPPING;
+	llmq_engine_begin(engine, LLMQ_OP_GOODBYE, (const char *[]){engine->worker_id});
+}
+
 /* Begins the most urgent operation; false when there is none. */
 static bool
 begin_next(LlmqEngine *engine)
@@ -218,8 +229,12 @@ begin_next(LlmqEngine *engine)
 		begin_heartbeat(engine);
 	else if (settleable(engine, &when) != NULL)
 		begin_settle(engine);
-	else if (engine->state == LLMQ_ENGINE_STOPPING)
-		llmq_engine_begin(engine, LLMQ_OP_GOODBYE, (const char *[]){engine->worker_id});
+	else if (llmq_engine_may_say_goodbye(engine))
+		begin_goodbye(engine);
+	else if (engine->drain_unsaid)
+		llmq_engine_begin(engine, LLMQ_OP_DRAIN, (const char *[]){engine->worker_id});
+	else if (now >= engine->reconcile_at_us)
+		llmq_engine_begin_reconcile(engine);
 	else if (has_claims(engine) && !llmq_engine_poll_is_overdue(engine))
 		begin_claim(engine);
 	else if (engine->state == LLMQ_ENGINE_OUTDATED)
@@ -246,7 +261,7 @@ forget_job(LlmqEngine *engine, LlmqJob *job)
 void
 llmq_engine_start_again(LlmqEngine *engine)
 {
-	if (engine->state == LLMQ_ENGINE_STOPPING)
+	if (engine->state >= LLMQ_ENGINE_DRAINING)
 		return;
 	engine->state = LLMQ_ENGINE_STARTING;
 	engine->hello_at_us = engine->now.mono_us;
@@ -321,7 +336,10 @@ take_job(LlmqEngine *engine, const LlmqRows *rows, int i)
 	}
 	queue->in_flight++;
 	llmq_job_table_add(&engine->jobs, job);
-	llmq_engine_start_job(engine, job);
+	if (engine->state < LLMQ_ENGINE_DRAINING)
+		llmq_engine_start_job(engine, job);
+	else
+		llmq_engine_give_back(engine, job);
 }
 
 static void
@@ -404,14 +422,16 @@ fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 
 		llmq_job_list_remove(&engine->settling, job);
 		llmq_job_list_add(&engine->ended, job);
-		if (!passes)
-			job->solo = true;
-		if (!alone && !passes)
+		if (passes)
+		{
+			job->settle_at_us = engine->now.mono_us + backoff(engine, job->settle_waits++);
+			continue;
+		}
+		job->solo = true;
+		if (!alone)
 			continue; /* at once, one by one */
 		job->settle_at_us = engine->now.mono_us + backoff(engine, job->settle_failures);
 		job->settle_failures++;
-		if (passes)
-			continue;
 		job->raw_response = job->settle_failures >= SETTLE_FAILURES_RAW;
 		job->unrecorded = job->settle_failures >= SETTLE_FAILURES_UNRECORDED;
 		if (job->settle_failures >= SETTLE_FAILURES_DEAD)
@@ -462,8 +482,9 @@ fail_claim(LlmqEngine *engine, const LlmqRows *rows)
 	engine->suspect_count = engine->claiming_count;
 }
 
+/* away: it may have been committed even so. */
 static void
-fail_operation(LlmqEngine *engine, const LlmqRows *rows)
+fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 {
 	/* Once may be the passing trouble of a moment, or the end of the extension. */
 	if (engine->store_failures > 0 && strcmp(engine->last_store_error, rows->error) != 0)
@@ -486,6 +507,8 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows)
 			break;
 		case LLMQ_OP_CLAIM:
 			fail_claim(engine, rows);
+			if (away)
+				llmq_engine_doubt_claim(engine);
 			break;
 		case LLMQ_OP_SETTLE:
 			engine->store_at_us = 0; /* each job has its own wait */
@@ -497,6 +520,11 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows)
 			break;
 		case LLMQ_OP_GOODBYE:
 			engine->state = LLMQ_ENGINE_STOPPED; /* a successor takes the leases */
+			break;
+		case LLMQ_OP_DRAIN:
+			engine->drain_unsaid = false; /* others only see it later */
+			break;
+		case LLMQ_OP_RECONCILE:
 			break;
 	}
 	if (engine->state == LLMQ_ENGINE_STOPPING && engine->operation == LLMQ_OP_SETTLE &&
@@ -527,6 +555,12 @@ complete(LlmqEngine *engine, const LlmqRows *rows)
 			if (strcmp(llmq_rows_cell(rows, 0, 0), "t") != 0)
 				llmq_engine_start_again(engine);
 			break;
+		case LLMQ_OP_DRAIN:
+			engine->drain_unsaid = false;
+			break;
+		case LLMQ_OP_RECONCILE:
+			llmq_engine_complete_reconcile(engine);
+			break;
 		case LLMQ_OP_GOODBYE:
 			engine->state = LLMQ_ENGINE_STOPPED;
 			break;
@@ -556,7 +590,7 @@ llmq_engine_run_store(LlmqEngine *engine)
 		if (status == LLMQ_STORE_OK)
 			complete(engine, &rows);
 		else
-			fail_operation(engine, &rows);
+			fail_operation(engine, &rows, status == LLMQ_STORE_AWAY);
 		if (engine->operation == LLMQ_OP_CLAIM)
 			return;
 	}

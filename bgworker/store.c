@@ -34,6 +34,9 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 						false},
 	[LLMQ_OP_HEARTBEAT] = {"heartbeat", "SELECT llmq.worker_heartbeat($1::bigint, $2::int)", 2,
 						   true},
+	[LLMQ_OP_DRAIN] = {"drain", "SELECT llmq.worker_drain($1::bigint)", 1, true},
+	[LLMQ_OP_RECONCILE] = {"reconcile", "SELECT llmq.worker_reconcile($1::bigint, $2::uuid[])", 2,
+						   false},
 	[LLMQ_OP_GOODBYE] = {"goodbye", "SELECT llmq.worker_goodbye($1::bigint)", 1, false},
 };
 

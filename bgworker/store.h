@@ -26,6 +26,8 @@ typedef enum LlmqOperation
 	LLMQ_OP_CLAIM,	   /* move ready jobs under leases */
 	LLMQ_OP_SETTLE,	   /* end deliveries */
 	LLMQ_OP_HEARTBEAT, /* say that this worker lives */
+	LLMQ_OP_DRAIN,	   /* say that it claims no more */
+	LLMQ_OP_RECONCILE, /* give back leases that it does not know */
 	LLMQ_OP_GOODBYE	   /* give the leases back and go */
 } LlmqOperation;
 

@@ -11,9 +11,6 @@
  */
 #include "postgres.h"
 
-#include <sys/resource.h>
-#include <time.h>
-
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -21,13 +18,13 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/guc.h"
-#include "utils/timestamp.h"
 
 #include "../extension/compat.h"
 #include "../extension/settings.h"
 #include "../extension/shared.h"
 #include "engine.h"
 #include "host.h"
+#include "machine.h"
 #include "store_spi.h"
 #include "transaction.h"
 #include "worker.h"
@@ -93,18 +90,6 @@ llmq_worker_main(Datum database)
 
 /* ---- Start -------------------------------------------------------------------------- */
 
-static LlmqTime
-read_clock(void)
-{
-	struct timespec mono;
-	struct timespec wall;
-
-	clock_gettime(CLOCK_MONOTONIC, &mono);
-	clock_gettime(CLOCK_REALTIME, &wall);
-	return (LlmqTime){(int64) mono.tv_sec * 1000000 + mono.tv_nsec / 1000,
-					  (int64) wall.tv_sec * 1000000 + wall.tv_nsec / 1000};
-}
-
 static bool
 has_changed(void)
 {
@@ -122,26 +107,6 @@ write_log(LlmqLogLevel level, const char *message)
 	int elevel = level == LLMQ_LOG_WARNING ? WARNING : level == LLMQ_LOG_INFO ? LOG : DEBUG1;
 
 	ereport(elevel, (errmsg_internal("llmq: %s", message)));
-}
-
-/* Raises the soft limit of open files to the hard one; returns how many connections it allows. */
-static int
-count_connections(void)
-{
-	struct rlimit limit;
-	rlim_t files = MAX_CONNECTIONS + RESERVED_FILES;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
-		return MAX_CONNECTIONS;
-	if (limit.rlim_cur < limit.rlim_max)
-	{
-		limit.rlim_cur = limit.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-			(void) getrlimit(RLIMIT_NOFILE, &limit);
-	}
-	if (limit.rlim_cur != RLIM_INFINITY)
-		files = Min(files, limit.rlim_cur);
-	return files > RESERVED_FILES ? (int) (files - RESERVED_FILES) : 1;
 }
 
 /* Says, once for each setting that it cuts down, what the limit of open files means. */
@@ -165,12 +130,9 @@ read_options(const Worker *worker)
 {
 	static char name[64];
 	static char pid[16];
-	uint64 seed;
 
 	snprintf(name, sizeof(name), "server-%d", worker->host.index + 1);
 	snprintf(pid, sizeof(pid), "%d", MyProcPid);
-	if (!pg_strong_random(&seed, sizeof(seed)))
-		seed = (uint64) GetCurrentTimestamp() ^ ((uint64) MyProcPid << 32);
 	return (LlmqEngineOptions){.name = name,
 							   .kind = "server",
 							   .pid = pid,
@@ -178,8 +140,8 @@ read_options(const Worker *worker)
 							   .poll_interval_us = (int64) llmq_poll_interval * 1000,
 							   .secrets_directory = llmq_secrets_directory,
 							   .user_agent = "llmq/" LLMQ_VERSION,
-							   .seed = seed,
-							   .clock = read_clock,
+							   .seed = llmq_machine_seed(),
+							   .clock = llmq_machine_clock,
 							   .log = write_log,
 							   .changed = has_changed};
 }
@@ -190,7 +152,7 @@ create_engine(Worker *worker)
 	LlmqEngineOptions options = read_options(worker);
 	char error[256] = "out of memory";
 
-	worker->connections = count_connections();
+	worker->connections = llmq_machine_connections(MAX_CONNECTIONS, RESERVED_FILES);
 	report_limit(worker);
 	options.max_connections = worker->connections;
 	worker->engine = llmq_engine_create(&options, llmq_store_spi_create(), error, sizeof(error));

@@ -18,6 +18,7 @@ PG_FUNCTION_INFO_V1(llmq_start_worker_1);
 PG_FUNCTION_INFO_V1(llmq_stop_worker_1);
 PG_FUNCTION_INFO_V1(llmq_wake_worker_1);
 PG_FUNCTION_INFO_V1(llmq_wake_settler_1);
+PG_FUNCTION_INFO_V1(llmq_note_listeners_1);
 
 /* start_worker(): true if no worker runs yet. */
 Datum
@@ -57,5 +58,13 @@ llmq_wake_settler_1(PG_FUNCTION_ARGS)
 {
 	if (!IsBinaryUpgrade)
 		llmq_wakeup_request(LLMQ_REQUEST_SETTLE);
+	PG_RETURN_VOID();
+}
+
+/* note_listeners(are_there bool): at once, for one commit that notifies in vain does no harm. */
+Datum
+llmq_note_listeners_1(PG_FUNCTION_ARGS)
+{
+	llmq_shared_note_listeners(MyDatabaseId, PG_GETARG_BOOL(0));
 	PG_RETURN_VOID();
 }

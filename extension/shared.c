@@ -30,6 +30,7 @@ typedef struct SharedState
 	LlmqProcess launcher;				/* lock */
 	TimestampTz announced_at;			/* lock */
 	LlmqSlot slots[LLMQ_MAX_DATABASES]; /* lock */
+	Oid listened[LLMQ_MAX_DATABASES];	/* lock; InvalidOid: free */
 } SharedState;
 
 static SharedState *state = NULL;
@@ -256,6 +257,50 @@ llmq_shared_wake_settler(Oid database)
 	if (slot != NULL)
 		set_latch(&slot->processes[LLMQ_SETTLER]);
 	LWLockRelease(&state->lock);
+}
+
+/* The place of a database among those that programs listen in, or -1; the caller holds the lock. */
+static int
+find_listened(Oid database)
+{
+	int i;
+
+	for (i = 0; i < LLMQ_MAX_DATABASES; i++)
+	{
+		if (state->listened[i] == database)
+			return i;
+	}
+	return -1;
+}
+
+/* When all places are taken one is overwritten: its database will be noted again. */
+void
+llmq_shared_note_listeners(Oid database, bool are_there)
+{
+	int place;
+
+	llmq_shared_attach();
+	if (llmq_shared_has_listeners(database) == are_there)
+		return;
+	LWLockAcquire(&state->lock, LW_EXCLUSIVE);
+	place = find_listened(are_there ? InvalidOid : database);
+	if (place < 0 && are_there)
+		place = (int) (database % LLMQ_MAX_DATABASES);
+	if (place >= 0)
+		state->listened[place] = are_there ? database : InvalidOid;
+	LWLockRelease(&state->lock);
+}
+
+bool
+llmq_shared_has_listeners(Oid database)
+{
+	bool found;
+
+	llmq_shared_attach();
+	LWLockAcquire(&state->lock, LW_SHARED);
+	found = find_listened(database) >= 0;
+	LWLockRelease(&state->lock);
+	return found;
 }
 
 void

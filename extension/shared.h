@@ -123,6 +123,13 @@ extern void llmq_shared_wake(Oid database, bool changed);
 
 extern void llmq_shared_wake_settler(Oid database);
 
+/*
+ * Notes whether workers outside of the server listen in a database.  They repeat it now
+ * and then, so that it may be forgotten.
+ */
+extern void llmq_shared_note_listeners(Oid database, bool are_there);
+extern bool llmq_shared_has_listeners(Oid database);
+
 /* Enters a database whose workers nobody has asked for yet, and wakes the launcher. */
 extern void llmq_shared_suggest(Oid database);
 

@@ -4,13 +4,16 @@
  *
  * The callbacks are registered once in the life of a process and cost a
  * comparison when nothing was asked for, however much was submitted before.
- * Nothing in the commit callback may throw: the transaction has committed.
+ * What can fail, to NOTIFY, is done before the commit.  Nothing in the commit callback may throw:
+ *the transaction has committed.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/objectaccess.h"
 #include "catalog/pg_extension.h"
+#include "commands/async.h"
 #include "commands/dbcommands.h"
 #include "commands/extension.h"
 #include "miscadmin.h"
@@ -19,6 +22,9 @@
 #include "settings.h"
 #include "shared.h"
 #include "wakeup.h"
+
+/* Where programs listen; bgworker/link.h and sql/worker_program.sql have the same name. */
+#define WAKE_CHANNEL "llmq_wake"
 
 typedef struct Pending
 {
@@ -38,6 +44,7 @@ static void at_subtransaction_end(SubXactEvent event, SubTransactionId ended,
 static void
 at_object_access(ObjectAccessType access, Oid class, Oid object, int column, void *argument);
 static bool anything_pending(void);
+static void notify_programs(void);
 static void carry_out(void);
 static void start_workers(void);
 static void clear(void);
@@ -67,10 +74,16 @@ llmq_wakeup_request(LlmqRequest request)
 		suggest = llmq_settings_serves(get_database_name(MyDatabaseId));
 }
 
+static bool
+is_pending(LlmqRequest request)
+{
+	return pending[request].level != InvalidSubTransactionId;
+}
+
 bool
 llmq_wakeup_is_requested(LlmqRequest request)
 {
-	return pending[request].level != InvalidSubTransactionId;
+	return is_pending(request);
 }
 
 bool
@@ -85,7 +98,9 @@ llmq_wakeup_first_warning(void)
 static void
 at_transaction_end(XactEvent event, void *unused)
 {
-	if (event == XACT_EVENT_COMMIT)
+	if (event == XACT_EVENT_PRE_COMMIT)
+		notify_programs();
+	else if (event == XACT_EVENT_COMMIT)
 	{
 		if (anything_pending())
 			carry_out();
@@ -93,6 +108,20 @@ at_transaction_end(XactEvent event, void *unused)
 	}
 	else if (event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		clear();
+}
+
+/*
+ * Wakes workers outside of the server, if there are any.  Commits that notify go one after
+ * the other.  A transaction that is prepared does not come here: it could not notify.
+ */
+static void
+notify_programs(void)
+{
+	bool look = is_pending(LLMQ_REQUEST_LOOK);
+
+	if ((look || is_pending(LLMQ_REQUEST_WAKE)) && !RecoveryInProgress() &&
+		llmq_shared_has_listeners(MyDatabaseId))
+		Async_Notify(WAKE_CHANNEL, look ? "look" : "");
 }
 
 static void
@@ -109,11 +138,11 @@ carry_out(void)
 		start_workers();
 	else if (suggest)
 		llmq_shared_suggest(MyDatabaseId);
-	if (pending[LLMQ_REQUEST_LOOK].level != InvalidSubTransactionId)
+	if (is_pending(LLMQ_REQUEST_LOOK))
 		llmq_shared_wake(MyDatabaseId, true);
-	else if (pending[LLMQ_REQUEST_WAKE].level != InvalidSubTransactionId)
+	else if (is_pending(LLMQ_REQUEST_WAKE))
 		llmq_shared_wake(MyDatabaseId, false);
-	if (pending[LLMQ_REQUEST_SETTLE].level != InvalidSubTransactionId)
+	if (is_pending(LLMQ_REQUEST_SETTLE))
 		llmq_shared_wake_settler(MyDatabaseId);
 }
 
@@ -169,7 +198,7 @@ anything_pending(void)
 
 	for (i = 0; i < LLMQ_REQUESTS; i++)
 	{
-		if (pending[i].level != InvalidSubTransactionId)
+		if (is_pending(i))
 			return true;
 	}
 	return false;

@@ -26,16 +26,16 @@ CREATE OR REPLACE VIEW llmq.worker AS
 COMMENT ON VIEW llmq.worker IS
     'the workers of this database; the heartbeat moves only while jobs are in flight';
 
--- Whether a worker on another machine serves this database; an idle one writes no heartbeat.
+-- Whether a worker on another machine serves this database.
 -- In plpgsql, because each submit asks, and SQL would be parsed anew.
 CREATE OR REPLACE FUNCTION llmq.has_program() RETURNS boolean
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN EXISTS (
         SELECT FROM llmq.worker_session AS w
         WHERE w.kind = 'program' AND w.state = 'running'
-            AND (w.in_flight = 0 OR w.heartbeat > clock_timestamp() - llmq.lease_ttl()));
+            AND NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id));
 END
 $$;
 

@@ -77,7 +77,8 @@ AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['worker_hello', 'worker_poll', 'worker_claim',
-        'worker_settle', 'worker_claim_messages', 'worker_settle_messages', 'worker_heartbeat', 'worker_goodbye']);
+        'worker_settle', 'worker_claim_messages', 'worker_settle_messages', 'worker_heartbeat',
+        'worker_drain', 'worker_reconcile', 'worker_goodbye']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_worker(regrole) IS

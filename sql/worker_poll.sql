@@ -37,6 +37,9 @@ DECLARE
     returned jsonb;
 BEGIN
     IF config_hash IS NOT NULL THEN
+        IF EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.kind = 'program') THEN
+            PERFORM llmq.note_backend(own);
+        END IF;
         IF EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
             IF llmq.takeover(own) > 0 THEN
                 returned := llmq.pending_topics();

@@ -24,7 +24,8 @@ BEGIN
 END
 $$;
 
--- Sessions that are gone, or stuck with leases in hand.
+-- Sessions that are gone, or stuck with leases in hand.  A program may lose its connection
+-- and make another: it has the ttl to come back, as long as its last heartbeat is fresh.
 CREATE OR REPLACE FUNCTION llmq.lost_sessions(own bigint) RETURNS SETOF llmq.worker_session
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -34,7 +35,7 @@ BEGIN
         FROM llmq.worker_session AS w
         WHERE w.id IS DISTINCT FROM own
             AND ((w.in_flight > 0 AND w.heartbeat < clock_timestamp() - llmq.lease_ttl())
-                OR (w.kind = 'server' AND NOT EXISTS (
+                OR ((w.kind = 'server' OR w.heartbeat < clock_timestamp() - llmq.lease_ttl()) AND NOT EXISTS (
                     SELECT FROM pg_stat_get_activity(w.pid) AS a
                     WHERE a.backend_start = w.backend_start AND a.datid = (
                         SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))));
@@ -43,12 +44,12 @@ $$;
 COMMENT ON FUNCTION llmq.lost_sessions(bigint) IS
     'workers other than this one that are gone, or stuck with jobs in hand; llmq.worker leaves them out';
 
--- Sessions that work: not lost, and with leave to call.
+-- Sessions that work: not lost, and with leave to call.  Those that drain still have calls.
 CREATE OR REPLACE FUNCTION llmq.working_sessions() RETURNS SETOF llmq.worker_session
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT w.* FROM llmq.worker_session AS w
-    WHERE w.state = 'running'
+    WHERE w.state IN ('running', 'draining')
         AND NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id)
 $$;
 
@@ -127,6 +128,7 @@ BEGIN
     WHERE NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = c.worker_id);
     UPDATE llmq.worker_session AS w SET in_flight = 0
     WHERE w.id = ANY (lost) AND NOT llmq.holds_leases(w.id);
+    PERFORM llmq.forget_listeners();
     RETURN count;
 END
 $$;
@@ -208,6 +210,9 @@ BEGIN
     IF state = 'running' THEN
         PERFORM llmq.takeover(worker_id);
     END IF;
+    IF kind = 'program' THEN
+        PERFORM llmq.note_backend(worker_id);
+    END IF;
     PERFORM llmq.wake_worker(); -- the others' shares are smaller now
     RETURN NEXT;
 END
@@ -247,6 +252,7 @@ BEGIN
     DELETE FROM llmq.recall WHERE worker_id = own;
     PERFORM llmq.return_messages(ARRAY[own], false, false);
     DELETE FROM llmq.worker_session WHERE id = own AND NOT llmq.holds_leases(own);
+    PERFORM llmq.forget_listeners();
     PERFORM llmq.wake_worker(); -- the others' shares are larger now
 END
 $$;

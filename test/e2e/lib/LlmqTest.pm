@@ -24,9 +24,10 @@ use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 use LlmqTest::Cluster;
+use LlmqTest::Program;
 use LlmqTest::Provider;
 
-our @EXPORT = qw(start_provider start_cluster new_cluster wait_for now seconds finish test_dir is_gone);
+our @EXPORT = qw(start_provider start_cluster new_cluster start_program wait_for now seconds finish test_dir is_gone);
 
 # A test that has not ended by then hangs.
 use constant LIMIT => $ENV{LLMQ_TEST_LIMIT} || 240;
@@ -99,6 +100,21 @@ sub start_cluster
 	my $cluster = new_cluster(@_);
 	$cluster->start;
 	return $cluster;
+}
+
+# Starts an llmq-worker for a cluster.  Options: name, args (a list), conninfo, wrap.
+sub start_program
+{
+	my ($cluster, %options) = @_;
+	my $number = @things;
+	my $name = $options{name} // "program-$number";
+	my $program = LlmqTest::Program->new(
+		log      => "$dir/program$number",
+		wrap     => $options{wrap},
+		conninfo => $options{conninfo} // $cluster->conninfo,
+		args     => [ '--name', $name, '--secrets-directory', $cluster->socket_dir . '/secrets', @{ $options{args} // [] } ]);
+	push @things, $program;
+	return $program;
 }
 
 # Ends a test: no database of a running server has a broken invariant, and no process is left.

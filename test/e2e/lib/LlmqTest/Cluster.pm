@@ -198,6 +198,13 @@ sub psql_command
 	return (program('psql'), '-h', $self->{dir}, '-p', 5432, '-U', 'postgres', '-d', $db);
 }
 
+# Says, in libpq's words, where a database is.
+sub conninfo
+{
+	my ($self, $db, $user) = @_;
+	return "host=$self->{dir} port=5432 user=" . ($user // 'postgres') . ' dbname=' . ($db // $self->{db});
+}
+
 # Opens a session of its own.
 sub session
 {
@@ -374,6 +381,16 @@ sub workers
 	$db //= $self->{db};
 	return map { $_->{pid} } $self->rows('SELECT pid FROM pg_stat_activity WHERE backend_type = '
 		  . "'llmq worker' AND datname = " . literal($db) . ' ORDER BY backend_start', 'postgres');
+}
+
+# Waits until so many programs work, and returns the names of all that do.
+sub wait_for_programs
+{
+	my ($self, $count) = @_;
+	return LlmqTest::wait_for(sub {
+		my @names = map { $_->{name} } $self->rows(q{SELECT name FROM llmq.worker WHERE kind = 'program' AND state = 'running' ORDER BY name});
+		@names == $count ? \@names : 0;
+	}, 20, "$count programs work");
 }
 
 # Waits until the settler of the database runs, and returns its process id.
