@@ -59,7 +59,7 @@ sub submit
 		outbox => [ { topic => 'mail', payload => {} }, { topic => 'sad', payload => {}, on => 'dead' } ]);
 	return $pg->submit(@call) unless $case->{due};
 	$pg->sql('BEGIN');
-	my $job = $pg->submit(@call, run_at => $pg->sql(q{SELECT clock_timestamp() + interval '50 ms'}));
+	my $job = $pg->submit(@call, run_at => $pg->sql(q{SELECT clock_timestamp() + interval '300 ms'}));
 	wait_for(sub { $pg->sql("SELECT due_at < clock_timestamp() FROM llmq.deferred WHERE job_id = '$job'") eq 't' }, 10, 'it is due');
 	$pg->arm($case->{point});
 	$pg->sql('COMMIT');
