@@ -182,9 +182,9 @@ BEGIN
 END
 $$;
 
--- The answers among entries.
+-- The answers among entries.  17: json is a keyword where an argument is named.
 CREATE OR REPLACE FUNCTION llmq.read_answers(entries jsonb)
-RETURNS TABLE (job_id uuid, text text, json jsonb, tool_calls jsonb, embedding float4[], model text,
+RETURNS TABLE (job_id uuid, text text, "json" jsonb, tool_calls jsonb, embedding float4[], model text,
     endpoint text, finish_reason text, input_tokens bigint, output_tokens bigint, cached_tokens bigint,
     response jsonb)
 LANGUAGE sql STABLE PARALLEL SAFE

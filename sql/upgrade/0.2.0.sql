@@ -6,6 +6,7 @@
 -- (DROP FUNCTION llmq.old_name(text), not IF EXISTS).  test/e2e/900_upgrade.pl compares what comes
 -- out with a fresh install.
 
+ALTER TABLE llmq.job DROP CONSTRAINT job_priority_check;
 ALTER TABLE llmq.attempt ADD COLUMN traceparent text;
 COMMENT ON COLUMN llmq.attempt.traceparent IS 'the header that was sent: the trace of the job''s metadata, with this call as the parent';
 DROP FUNCTION llmq.worker_claim(bigint, bigint[]);
