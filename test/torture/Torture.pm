@@ -84,15 +84,25 @@ sub storm
 	$run->{pg}->disconnect_all;		# an actor must not hold a session's pipes
 	my @actors = (start_troop($run, %options), map { start_disturber($run, $_) } Torture::Disturber::roles());
 	my $assassin = Torture::Assassin->new(%{$run}, chance => Torture::Chance->new($run->{seed}, 'assassin'));
+	my $well = eval { strike_on($assassin, %options); 1 };
+	my $error = $@;
+	kill 'TERM', @actors;
+	waitpid $_, 0 for @actors;
+	die $error unless $well;
+	return $assassin->{restarts};
+}
+
+# Commits one fault after another.
+sub strike_on
+{
+	my ($assassin, %options) = @_;
 	my $end = now() + $options{seconds};
 	while ($options{kills} ? $assassin->{restarts} < $options{kills} : now() < $end)
 	{
 		sleep $assassin->{chance}->wait($options{calm});
 		$assassin->strike;
 	}
-	kill 'TERM', @actors;
-	waitpid $_, 0 for @actors;
-	return $assassin->{restarts};
+	return;
 }
 
 # Runs an actor in a process of its own, and returns its id.

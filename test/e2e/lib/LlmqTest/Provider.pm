@@ -41,7 +41,7 @@ sub start
 	LlmqTest::wait_for(sub {
 		$self->{process}->is_running or die "the provider did not start\n" . $self->last_words;
 		-s $port_file;
-	}, 20, 'the provider has written its port');
+	}, 60, 'the provider has written its port');
 	open(my $file, '<', $port_file) or die "$port_file: $!\n";
 	chomp($self->{port} = <$file>);
 	return;
