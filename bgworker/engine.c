@@ -50,6 +50,8 @@ llmq_engine_create(const LlmqEngineOptions *options, LlmqStore *store, char *err
 		return NULL;
 	}
 	engine->now = options->clock();
+	engine->clock_offset_us = engine->now.wall_us - engine->now.mono_us;
+	engine->clock_set_us = LLMQ_NEVER;
 	engine->hello_at_us = engine->now.mono_us;
 	engine->prune_at_us =
 		engine->now.mono_us + FIRST_PRUNE_US + llmq_random_upto(&engine->random, FIRST_PRUNE_US);
@@ -149,6 +151,7 @@ llmq_engine_dispatch(LlmqEngine *engine)
 	engine->now = engine->options.clock();
 	llmq_transfer_pool_dispatch(engine->transfers, engine->now.mono_us);
 	engine->now = engine->options.clock(); /* a wish counts from when the answer was read */
+	llmq_engine_watch_clock(engine);
 	llmq_engine_collect(engine);
 	llmq_engine_start_due(engine);
 	llmq_engine_run_store(engine);

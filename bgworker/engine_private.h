@@ -70,6 +70,8 @@ struct LlmqEngine
 	LlmqTransferPool *transfers;
 	LlmqRandom random;
 	LlmqTime now;
+	int64_t clock_offset_us; /* wall clock less monotonic, as last seen */
+	int64_t clock_set_us;	 /* when that last jumped; LLMQ_NEVER: not yet */
 
 	LlmqConfig *config;
 	char config_hash[40];
@@ -134,6 +136,7 @@ extern void llmq_engine_release_held(LlmqEngine *engine, int64_t now_us);
 extern bool llmq_engine_serves(const LlmqEngine *engine, const char *queue);
 
 /* engine_report.c */
+extern void llmq_engine_watch_clock(LlmqEngine *engine);
 extern bool llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report);
 extern void llmq_engine_repeat_report(LlmqEngine *engine);
 extern void llmq_engine_note_pruned(LlmqEngine *engine, int64_t jobs);

@@ -19,6 +19,14 @@
 #define PRUNE_IDLE_US INT64_C(600000000)
 #define PRUNE_BUSY_US 1000000
 
+/*
+ * A wall clock that jumps against the monotonic one was set, or the machine slept.
+ * Then the heartbeats of all workers look old, or new, until each has written its
+ * next one: for llmq.lease_ttl() nobody is taken for stuck.
+ */
+#define CLOCK_JUMP_US  2000000
+#define CLOCK_GRACE_US 15000000
+
 /* What may stand in LlmqEndpoint.reported beside the end of a pause. */
 #define REPORTED_NOTHING_YET 0
 #define REPORTED_WELL		 (-1)
@@ -101,6 +109,22 @@ add_depths(LlmqEngine *engine, LlmqBuffer *report)
 	engine->reports = engine->reports || !first;
 }
 
+/* Notes whether the wall clock was set since the last time. */
+void
+llmq_engine_watch_clock(LlmqEngine *engine)
+{
+	int64_t offset = engine->now.wall_us - engine->now.mono_us;
+	int64_t jump = offset - engine->clock_offset_us;
+
+	engine->clock_offset_us = offset;
+	if (jump < CLOCK_JUMP_US && jump > -CLOCK_JUMP_US)
+		return;
+	engine->clock_set_us = engine->now.mono_us;
+	llmq_engine_log(engine, LLMQ_LOG_INFO,
+					"the clock was set by %" PRId64 " s: for 15 s no worker is taken for stuck",
+					jump / 1000000);
+}
+
 /* Writes the report into an empty buffer; false: there is nothing to say. */
 bool
 llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report)
@@ -115,6 +139,11 @@ llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report)
 	{
 		llmq_buffer_append_string(report, ",\"prune\":true");
 		engine->prune_at_us = now + PRUNE_IDLE_US;
+		engine->reports = true;
+	}
+	if (engine->clock_set_us != LLMQ_NEVER && now < engine->clock_set_us + CLOCK_GRACE_US)
+	{
+		llmq_buffer_append_string(report, ",\"clock_set\":true");
 		engine->reports = true;
 	}
 	llmq_buffer_append_char(report, '}');

@@ -40,7 +40,8 @@ BEGIN
         IF EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.kind = 'program') THEN
             PERFORM llmq.note_backend(own);
         END IF;
-        IF EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
+        -- After the clock was set heartbeats say nothing for a while.
+        IF report -> 'clock_set' IS NULL AND EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
             IF llmq.takeover(own) > 0 THEN
                 returned := llmq.pending_topics();
             END IF;

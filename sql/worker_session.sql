@@ -34,7 +34,8 @@ BEGIN
         SELECT w.*
         FROM llmq.worker_session AS w
         WHERE w.id IS DISTINCT FROM own
-            AND ((w.in_flight > 0 AND w.heartbeat < clock_timestamp() - llmq.lease_ttl())
+            AND ((w.in_flight > 0 AND w.heartbeat NOT BETWEEN
+                    clock_timestamp() - llmq.lease_ttl() AND clock_timestamp() + llmq.lease_ttl())
                 OR ((w.kind = 'server' OR w.heartbeat < clock_timestamp() - llmq.lease_ttl()) AND NOT EXISTS (
                     SELECT FROM pg_stat_get_activity(w.pid) AS a
                     WHERE a.backend_start = w.backend_start AND a.datid = (

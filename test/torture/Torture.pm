@@ -86,8 +86,7 @@ sub storm
 	my $assassin = Torture::Assassin->new(%{$run}, chance => Torture::Chance->new($run->{seed}, 'assassin'));
 	my $well = eval { strike_on($assassin, %options); 1 };
 	my $error = $@;
-	kill 'TERM', @actors;
-	waitpid $_, 0 for @actors;
+	end_actors(@actors);
 	die $error unless $well;
 	return $assassin->{restarts};
 }
@@ -114,6 +113,19 @@ sub start_actor
 	$SIG{$_} = 'DEFAULT' for qw(INT HUP ALRM);
 	eval { $act->(); 1 } or print STDERR "an actor has failed: $@";
 	POSIX::_exit($@ ? 1 : 0);
+}
+
+# Has processes of ours leave, and waits for them.  One that was just born may not have heard it the first time.
+sub end_actors
+{
+	my (@pids) = @_;
+	while (@pids)
+	{
+		kill 'TERM', @pids;
+		sleep 0.05;
+		@pids = grep { waitpid($_, POSIX::WNOHANG) == 0 } @pids;
+	}
+	return;
 }
 
 sub start_troop

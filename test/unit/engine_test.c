@@ -31,6 +31,7 @@ typedef struct FakeStore
 	int64_t locked; /* a claim says that this one was not to be had */
 	int claims_of_poison;
 	int64_t cost_us; /* of a poll */
+	int clock_set;	 /* polls that said so */
 	int64_t batch[ROWS_MAX];
 	int batch_count;
 	char *cells[ROWS_MAX * COLUMNS];
@@ -57,6 +58,13 @@ read_clock(void)
 }
 
 static void
+pass(int64_t span_us)
+{
+	now.mono_us += span_us;
+	now.wall_us += span_us;
+}
+
+static void
 count_warning(LlmqLogLevel level, const char *message)
 {
 	warnings += level == LLMQ_LOG_WARNING;
@@ -77,7 +85,8 @@ fake_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
 	store.count[operation]++;
 	if (operation == LLMQ_OP_POLL)
 	{
-		now.mono_us += store.cost_us;
+		pass(store.cost_us);
+		store.clock_set += params[4] != NULL && strstr(params[4], "\"clock_set\":true") != NULL;
 		store.batch_count = 0;
 		for (int64_t seq = strtoll(params[1], NULL, 10) + 1; seq <= store.ready_count; seq++)
 			if (!store.claimed[seq])
@@ -209,9 +218,9 @@ run_for(LlmqEngine *engine, int64_t span_us)
 	{
 		int64_t timeout = llmq_engine_timeout(engine);
 
-		now.mono_us += timeout < end - now.mono_us ? timeout : end - now.mono_us;
+		pass(timeout < end - now.mono_us ? timeout : end - now.mono_us);
 		llmq_engine_dispatch(engine);
-		now.mono_us += 10; /* nothing takes no time */
+		pass(10); /* nothing takes no time */
 	}
 	for (int i = 0; i < LLMQ_OPERATIONS; i++)
 		after += store.count[i];
@@ -327,6 +336,28 @@ test_heartbeat(void)
 }
 
 static void
+test_clock_set(void)
+{
+	LlmqEngine *engine = start(0);
+
+	run_for(engine, 30 * SECOND);
+	is_int(store.clock_set, 0, "a clock that runs as it should is nothing to speak of");
+	for (int hours = -1; hours <= 1; hours += 2)
+	{
+		int before = store.clock_set;
+
+		now.wall_us += hours * 3600 * SECOND;
+		run_for(engine, 14 * SECOND);
+		ok(store.clock_set > before, "a worker says that the clock was set by %d h", hours);
+		run_for(engine, 2 * SECOND);
+		before = store.clock_set;
+		run_for(engine, 30 * SECOND);
+		is_int(store.clock_set, before, "until every worker has written a new heartbeat");
+	}
+	llmq_engine_destroy(engine);
+}
+
+static void
 test_new_session(void)
 {
 	LlmqEngine *engine = start(250);
@@ -366,6 +397,7 @@ main(void)
 	test_locked();
 	test_unreadable();
 	test_heartbeat();
+	test_clock_set();
 	test_new_session();
 	test_outdated();
 	return tap_done();

@@ -55,7 +55,7 @@ sub run
 		$self->kill_one;
 		$self->reap($_) for @{ $self->{members} };
 	}
-	$self->dismiss;
+	Torture::end_actors(map { $_->{pid} } @{ $self->{members} });
 	return;
 }
 
@@ -80,15 +80,6 @@ sub reap
 	return if waitpid($member->{pid}, POSIX::WNOHANG) == 0;
 	$self->{ledger}->write(wrong => "$member->{what} has ended by itself, wait status $?");
 	$self->launch($member);
-	return;
-}
-
-# Has all members leave, and waits for them.
-sub dismiss
-{
-	my ($self) = @_;
-	kill 'TERM', map { $_->{pid} } @{ $self->{members} };
-	waitpid $_->{pid}, 0 for @{ $self->{members} };
 	return;
 }
 

@@ -144,39 +144,42 @@ sub ask
 	} @questions;
 }
 
-# Does what every question asks about: jobs that were well are made to look as if something had gone wrong.
+# Has some more jobs done, and makes each look as if another thing had gone wrong, one for every question.
 sub spoil
 {
 	my ($pg) = @_;
-	my %next;		# each spoils another job; of the dead there are few
-	my $some = sub {
-		my ($where) = @_;
-		return q{'} . $pg->sql("SELECT key FROM $jobs AS j WHERE $where ORDER BY key OFFSET @{[ $next{$where =~ /dead/}++ ]} LIMIT 1") . q{'};
+	my $next = 0;
+	my $job = sub {
+		my ($kind) = @_;
+		my $key = "'spoiled." . ++$next . q{'};
+		my $id = $pg->sql(qq{SET ROLE client; SELECT job_id FROM llmq.submit('Go. [kind:$kind] [job:' || $key || ']', $key, queue => 'torture',
+			metadata => '{"kind": "$kind"}', on_complete => 'public.note_effect', outbox => '[{"topic": "mail"}, {"topic": "sad", "on": "dead"}]');
+			RESET ROLE; INSERT INTO public.mirror VALUES ($key); INSERT INTO torture.ledger VALUES ($key, 'committed')});
+		$pg->final_state($id);
+		$pg->sql("INSERT INTO torture.call SELECT $key, count(*) FROM llmq.attempt WHERE job_id = '$id'");
+		return ($key, "'$id'");
 	};
-	my $job = sub { my $key = $some->(@_); return "(SELECT job_id FROM llmq.job WHERE idempotency_key = $key)" };
-	my $mailed = q{state = 'succeeded' AND outbox @> '[{"topic": "mail"}]'};
-	my $sad = q{state = 'dead' AND outbox @> '[{"topic": "sad"}]'};
-	my $called = "state = 'succeeded' AND on_complete IS NOT NULL";
+	my @plain = map { [ $job->('plain') ] } 1 .. 12;
+	my ($refused, $refused_id) = $job->('refused');
+	my ($parent, $parent_id) = $job->('refused');
+	my ($key, $id) = (sub { $plain[ $_[0] ][0] }, sub { $plain[ $_[0] ][1] });
 	$pg->sql($_) for (
 		"INSERT INTO torture.ledger VALUES ('gone', 'committed')",
-		"UPDATE torture.ledger SET outcome = 'aborted' WHERE key = @{[ $some->(q{true}) ]}",
-		"DELETE FROM public.mirror WHERE key = @{[ $some->(q{true}) ]}",
-		"WITH d AS (DELETE FROM llmq.result WHERE job_id = @{[ $job->(q{state = 'succeeded' AND on_complete IS NULL}) ]} RETURNING *)
-			INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)
-			SELECT job_id, queue, 'client', 0, 1, 1, 0 FROM d",
-		"DELETE FROM llmq.message WHERE topic <> 'sad' AND job_id = @{[ $job->($mailed) ]}",
-		"DELETE FROM llmq.message WHERE topic = 'sad' AND job_id = @{[ $job->($sad) ]}",
-		"INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id) VALUES ('client', 'mail', 'another', @{[ $job->($mailed) ]})",
-		"DELETE FROM public.effect WHERE job_id = @{[ $job->($called) ]}",
-		"INSERT INTO public.effect SELECT * FROM public.effect WHERE job_id = @{[ $job->($called) ]}",
+		"UPDATE torture.ledger SET outcome = 'aborted' WHERE key = @{[ $key->(0) ]}",
+		"DELETE FROM public.mirror WHERE key = @{[ $key->(1) ]}",
+		"DELETE FROM llmq.result WHERE job_id = @{[ $id->(2) ]}",
+		"DELETE FROM llmq.message WHERE topic = 'mail' AND job_id = @{[ $id->(3) ]}",
+		"DELETE FROM llmq.message WHERE topic = 'sad' AND job_id = $refused_id",
+		"INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id) VALUES ('client', 'mail', 'another', @{[ $id->(4) ]})",
+		"DELETE FROM public.effect WHERE job_id = @{[ $id->(5) ]}",
+		"INSERT INTO public.effect SELECT * FROM public.effect WHERE job_id = @{[ $id->(6) ]}",
 		"INSERT INTO torture.once VALUES ('never done')",
-		'INSERT INTO public.once SELECT key FROM public.once LIMIT 1',
-		"UPDATE torture.call SET calls = calls + 10 WHERE key = @{[ $some->(q{state = 'succeeded'}) ]}",
-		"UPDATE torture.call SET calls = 0 WHERE key = @{[ $some->(q{state = 'succeeded'}) ]}",
-		"UPDATE llmq.job SET metadata = '{\"kind\": \"refused\"}' WHERE job_id = @{[ $job->(q{state = 'succeeded'}) ]}",
-		"UPDATE llmq.job SET after = ARRAY[@{[ $job->(q{state = 'dead'}) ]}] WHERE job_id = @{[ $job->(q{state = 'succeeded'}) ]}",
-		"INSERT INTO torture.cancel VALUES (@{[ $some->(q{state = 'succeeded'}) ]}, 'granted')
-			ON CONFLICT (key) DO UPDATE SET how = 'granted'",
+		"INSERT INTO public.once VALUES ('twice'), ('twice')",
+		"UPDATE torture.call SET calls = calls + 10 WHERE key = @{[ $key->(7) ]}",
+		"UPDATE torture.call SET calls = 0 WHERE key = @{[ $key->(8) ]}",
+		qq{UPDATE llmq.job SET metadata = '{"kind": "refused"}' WHERE job_id = @{[ $id->(9) ]}},
+		"UPDATE llmq.job SET after = ARRAY[$parent_id]::uuid[] WHERE job_id = @{[ $id->(10) ]}",
+		"INSERT INTO torture.cancel VALUES (@{[ $key->(11) ]}, 'granted')",
 		"INSERT INTO torture.wrong VALUES ('said a client')");
 	return;
 }

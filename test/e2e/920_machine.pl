@@ -1,0 +1,207 @@
+# The limits of the machine: few files, no connection and no process left, a clock that is set by an hour,
+# and settings that change how dates and numbers look.  Work goes on, or waits and says what would help.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use LlmqTest;
+use Test::More;
+
+use constant HOUR => 3600;
+
+my $provider = start_provider();
+my $pg;
+
+sub final { my ($job) = @_; return $pg->final_state($job, 60)->{state} }
+
+# Submits jobs that are called and not answered before $name is released; returns when all calls are there.
+sub hold_calls
+{
+	my ($name, $count, %more) = @_;
+	$provider->script({ match => "[job:$name-", responses => [ { hold => $name } ] });
+	my @jobs = map { $pg->submit(prompt => "Go. [job:$name-$_]", idempotency_key => "$name-$_", %more) } 1 .. $count;
+	wait_for(sub { $count == grep { $_->{job} =~ /^$name-/ } $provider->calls }, 30, "$count calls of $name");
+	return @jobs;
+}
+
+# The jobs succeed, each with the one call that was made.
+sub done_with_one_call
+{
+	my ($name, $what, @jobs) = @_;
+	is_deeply([ map { final($_) } @jobs ], [ ('succeeded') x @jobs ], "$what: the calls under way end well");
+	is(scalar(grep { $_->{job} =~ /^$name-/ } $provider->calls), scalar(@jobs), "$what: and are not made again");
+	return;
+}
+
+# -- 256 files ------------------------------------------------------------------------------------------
+
+$pg = new_cluster(preload => 1);
+$pg->start('prlimit', '--nofile=256:256', '--');
+$pg->create_database('app', extension => 1, provider => $provider);
+$pg->wait_for_worker;
+my @jobs = hold_calls('files', 100);
+$provider->release('files');
+done_with_one_call('files', '256 files', @jobs);
+like($pg->log_text, qr/llmq makes at most 128 calls at once instead of 1000.*HINT:  Raise the limit/s, '256 files: the log says what that means, and what helps');
+$pg->check;
+$pg->stop;
+
+# -- no connection, no process left ----------------------------------------------------------------------
+
+$pg = start_cluster(preload => 1, conf => { max_connections => 8, superuser_reserved_connections => 1, max_worker_processes => 4,
+	'llmq.workers' => 1, max_logical_replication_workers => 0 });
+$pg->create_database('app', extension => 1, provider => $provider);
+my $worker = $pg->wait_for_worker;
+$pg->sql(q{CREATE ROLE crowd LOGIN; SELECT llmq.grant_submit('crowd')});
+@jobs = hold_calls('crowded', 5);
+my @crowd = map { LlmqTest::Session->new(LlmqTest::Cluster::program('psql'), '-h', $pg->socket_dir, '-p', 5432, '-U', 'crowd', '-d', 'app') } 1 .. 10;
+my @states = map { $_->query('SELECT 1')->{sqlstate} } @crowd;
+cmp_ok(scalar(grep { !defined } @states), '>', 0, 'no connection left: a client is turned away');
+$provider->release('crowded');
+done_with_one_call('crowded', 'no connection left', @jobs);
+$pg->sql("SELECT pg_terminate_backend($worker)");
+wait_for(sub { is_gone($worker) }, 20, 'the worker has ended');
+is(final($pg->submit(prompt => 'Go.', idempotency_key => 'crowded out')), 'succeeded', 'no connection left: a worker that has ended is replaced even so');
+$_->disconnect for @crowd;
+
+$pg->disconnect_all;
+$pg->sql('CREATE DATABASE more', 'postgres');
+$pg->sql('CREATE DATABASE most', 'postgres');
+$pg->sql('CREATE EXTENSION llmq', $_) for qw(more most);
+ok(wait_for(sub { $pg->log_text =~ /could not start an? llmq \w+ for database \d+: no background worker process is free/ }, 30, 'the log speaks'),
+	'no process left: the log says so');
+like($pg->log_text, qr/HINT:  Increase max_worker_processes \(now 4\)/, 'no process left: and what helps');
+is(final($pg->submit(prompt => 'Go.', idempotency_key => 'no process')), 'succeeded', 'no process left: the databases that have theirs work');
+$pg->disconnect_all;
+$pg->sql("DROP DATABASE $_", 'postgres') for qw(app more);
+$pg->use_database('most');
+$pg->endpoint(main => $provider);
+is(final($pg->submit(prompt => 'Go.', idempotency_key => 'a process')), 'succeeded', 'no process left: when there are some again the waiting database gets its own');
+$pg->check;
+$pg->stop;
+
+# -- the clock is set -------------------------------------------------------------------------------------
+
+# Builds a library that shifts the time of day by the number of seconds in a file, and returns what
+# a process must be started with.
+sub shifted_clock
+{
+	my ($offset_file) = @_;
+	my $path = test_dir() . '/clock';
+	open(my $file, '>', "$path.c") or die "$path.c: $!\n";
+	print {$file} <<'END';
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long
+offset(void)
+{
+	static volatile long *shared = NULL;
+
+	if (shared == NULL)
+		shared = mmap(NULL, sizeof(long), PROT_READ, MAP_SHARED, open(getenv("CLOCK_OFFSET"), O_RDONLY | O_CLOEXEC), 0);
+	return *shared;
+}
+
+int
+clock_gettime(clockid_t id, struct timespec *now)
+{
+	int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
+	int result = real(id, now);
+
+	if (id == CLOCK_REALTIME)
+		now->tv_sec += offset();
+	return result;
+}
+
+int
+gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	now->tv_sec = t.tv_sec;
+	now->tv_usec = t.tv_nsec / 1000;
+	return 0;
+}
+
+time_t
+time(time_t *result)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	if (result != NULL)
+		*result = t.tv_sec;
+	return t.tv_sec;
+}
+END
+	close $file;
+	LlmqTest::Cluster::run('gcc', '-shared', '-fPIC', '-o', "$path.so", "$path.c");
+	set_clock($offset_file, 0);
+	return ('env', "LD_PRELOAD=$path.so", "CLOCK_OFFSET=$offset_file");
+}
+
+# Sets the clock of all processes that run with it, at once.
+sub set_clock
+{
+	my ($offset_file, $seconds) = @_;
+	open(my $file, -e $offset_file ? '+<' : '>', $offset_file) or die "$offset_file: $!\n";
+	syswrite $file, pack('q', $seconds);
+	close $file;
+	return;
+}
+
+my $offset = test_dir() . '/offset';
+$pg = new_cluster(preload => 1, conf => { 'llmq.workers' => 2, 'llmq.poll_interval' => '1 s' });
+$pg->start(shifted_clock($offset));
+$pg->create_database('app', extension => 1, provider => $provider);
+wait_for(sub { $pg->workers == 2 }, 20, 'two workers');
+for my $step ([ forward => HOUR ], [ back => -HOUR ])
+{
+	my ($where, $seconds) = @{$step};
+	set_clock($offset, 0);
+	my $what = "clock set $where by an hour";
+	@jobs = hold_calls($where, 10);
+	set_clock($offset, $seconds);
+	cmp_ok(abs($pg->sql('SELECT extract(epoch FROM clock_timestamp())') - time - $seconds), '<', 60, "$what: the server believes it");
+	is(final($pg->submit(prompt => 'Go.', idempotency_key => "new $where")), 'succeeded', "$what: new jobs are done");
+	# Long enough for both workers to look at each other's heartbeats.
+	my $seen = $pg->sql('SELECT clock_timestamp()');
+	wait_for(sub { $pg->sql("SELECT bool_and(heartbeat > '$seen') FROM llmq.worker_session WHERE in_flight > 0") eq 't' }, 30, 'heartbeats of the new time');
+	$provider->release($where);
+	done_with_one_call($where, $what, @jobs);
+	is($pg->sql('SELECT count(*) FROM llmq.attempt WHERE attempt = 0'), 0, "$what: no worker was taken for lost");
+	$pg->check;
+}
+
+# -- how dates and numbers look ----------------------------------------------------------------------------
+
+set_clock($offset, 0);
+$pg->sql("ALTER DATABASE app SET $_") for "DateStyle = 'SQL, DMY'", "TimeZone = 'Pacific/Chatham'", "IntervalStyle = 'sql_standard'", 'extra_float_digits = -15',
+	'bytea_output = escape', 'standard_conforming_strings = off', 'escape_string_warning = off', 'array_nulls = off', 'transform_null_equals = on', 'quote_all_identifiers = on', 'row_security = off', 'session_replication_role = origin',
+	"xmlbinary = hex", 'check_function_bodies = off', 'plpgsql.variable_conflict = use_column', 'synchronize_seqscans = off', "client_encoding = 'LATIN1'", "lc_numeric = 'C.UTF-8'",
+	'default_tablespace = pg_default', 'default_toast_compression = pglz', 'work_mem = 64';
+$pg->disconnect_all;
+my @old = $pg->workers;
+$pg->sql("SELECT pg_terminate_backend($_)") for @old;
+wait_for(sub { @old == grep { is_gone($_) } @old }, 20, 'the workers have ended');
+my @soon = (policy => { call_timeout => '1.5 s', deadline => '20 s', redelivery_base => '10 ms', redelivery_cap => '20 ms', backoff_base => '10 ms' });
+$provider->script({ match => '[job:odd]', responses => [ { status => 500 }, { status => 429, headers => [ [ 'Retry-After', '0.2' ] ] }, {} ] });
+my $job = $pg->submit(prompt => 'Go. [job:odd]', idempotency_key => 'odd', metadata => { number => 0.1, when => '01/02/2030' }, outbox => [ { topic => 'mail', payload => [ 1.5 ] } ], @soon);
+is(final($job), 'succeeded', 'odd settings: a job succeeds, after an error and a wish to wait');
+is($pg->sql("SELECT bool_and(started_at BETWEEN now() - interval '00:05:00' AND now() AND duration < interval '00:01:00') FROM llmq.attempt WHERE job_id = '$job'"), 't',
+	'odd settings: its attempts have sane times');
+my $later = $pg->sql(q{SELECT (llmq.submit('Later.', 'later', run_at => clock_timestamp() + interval '00:00:02')).job_id});
+is($pg->sql("SELECT state FROM llmq.job_status WHERE job_id = '$later'"), 'scheduled', 'odd settings: a time to run at is kept');
+is(final($later), 'succeeded', 'odd settings: and comes');
+is($pg->sql("SELECT started_at >= run_at FROM llmq.job_status WHERE job_id = '$later'"), 't', 'odd settings: not too early');
+
+finish();
