@@ -12,11 +12,11 @@ use Torture;
 
 my $seed = $ENV{SEED} || 9;
 note("seed $seed");
-my $report = Torture::run(seed => $seed, seconds => 40, clients => 6, calm => 0.5, client_kills => 4);
+my $report = Torture::run(seed => $seed, seconds => 45, clients => 6, programs => 2, calm => 2, client_kills => 3);
 
 note(sprintf '%-45s %6d', $_, $report->{kills}{$_}) for sort keys %{ $report->{kills} };
 note(sprintf '%-60s %6s', @{$_}) for @{ $report->{figures} };
-cmp_ok($report->{restarts}, '>=', 5, 'the server was restarted by kills, time and again');
+cmp_ok($report->{restarts}, '>=', 3, 'the server was restarted by kills, time and again');
 cmp_ok($report->{kills}{'client, SIGKILL'}, '>=', 20, 'and clients were killed');
 for my $answer (@{ $report->{verdict} })
 {

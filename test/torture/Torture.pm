@@ -1,8 +1,8 @@
 # Torture - breaks everything that llmq makes promises about, and then asks whether they were kept.
 #
-# A run is: a server with two workers in database app, a provider, and around them actors, each with a
+# A run is: a server with two workers in database app, programs that are workers too, a provider, and around them actors, each with a
 # generator of its own that follows from the seed: clients (Torture::Client), administrators and strangers
-# (Torture::Disturber), one that kills clients (Torture::Troop) and one that kills servers
+# (Torture::Disturber), one that kills clients and programs (Torture::Troop) and one that kills servers
 # (Torture::Assassin).  When their time is over, all is let become quiet, and Torture::Verdict compares
 # what the clients know, what the provider has seen, and what the tables say.
 #
@@ -29,7 +29,7 @@ use Torture::Troop;
 use Torture::Verdict;
 
 # Options: seed, seconds (of the storm), kills (of the server; the storm ends when there were so many, if
-# given), clients (how many), calm (mean seconds between two faults of the server), client_kills (a second).
+# given), clients and programs (how many), calm (mean seconds between two faults of the server), client_kills (a second).
 # Returns {pg, dir, verdict, figures, kills, restarts}.
 sub run
 {
@@ -68,6 +68,7 @@ sub set_up
 	$pg->insert('queue', name => 'torture', call_timeout => '2 s', deadline => '8 s', max_attempts => 4, min_attempt => '0.1 s',
 		backoff_base => '20 ms', backoff_cap => '200 ms', max_deliveries => 1000, redelivery_base => '20 ms', redelivery_cap => '500 ms');
 	$pg->sql(q{CREATE ROLE client LOGIN; SELECT llmq.grant_submit('client');
+		CREATE ROLE remote LOGIN; SELECT llmq.grant_worker('remote');
 		CREATE TABLE public.mirror (key text PRIMARY KEY);
 		CREATE TABLE public.effect (job_id uuid, state text);
 		CREATE TABLE public.once (key text);
@@ -138,7 +139,21 @@ sub start_troop
 	{
 		$troop->add(client => sub { Torture::Client->new(%common, slot => $slot, generation => $_[0])->run });
 	}
+	for my $slot (1 .. $options{programs})
+	{
+		$troop->add('llmq-worker' => sub { run_program($run, $slot) });
+	}
 	return start_actor(sub { $troop->run });
+}
+
+# Becomes a worker that is no process of the server.
+sub run_program
+{
+	my ($run, $slot) = @_;
+	my @command = LlmqTest::Program::command("--name", "program-$slot", '--poll-interval', 1, $run->{pg}->conninfo('app', 'remote'));
+	open(STDOUT, '>>', "$run->{dir}/program-$slot.log") or die "program-$slot.log: $!\n";
+	open(STDERR, '>&', \*STDOUT) or die "stderr: $!\n";
+	exec @command or die "$command[0]: $!\n";
 }
 
 sub start_disturber

@@ -11,8 +11,8 @@ use Torture;
 
 $| = 1;
 my $minutes = $ENV{MINUTES} || 5;
-my $report = Torture::run(seed => $ENV{SEED}, seconds => 60 * $minutes, kills => $ENV{KILLS} || 0, clients => 8, calm => 0.7,
-	client_kills => 6);
+my $report = Torture::run(seed => $ENV{SEED}, seconds => 60 * $minutes, kills => $ENV{KILLS} || 0, clients => 10, programs => 2, calm => 0.7,
+	client_kills => 8);
 
 print "\nkilled:\n";
 printf "    %-40s %8d\n", $_, $report->{kills}{$_} for sort keys %{ $report->{kills} };

@@ -27,7 +27,7 @@ my $allowed = q{(SELECT job_id, sum(CASE WHEN lost THEN greatest(4, attempts) EL
 my @questions = (
 	[ lost => 'a committed submit has a job', q{SELECT key FROM torture.ledger WHERE outcome = 'committed'
 		AND NOT EXISTS (SELECT FROM llmq.job WHERE idempotency_key = key)} ],
-	[ lost => 'a job is final', "SELECT key, state FROM $jobs AS j WHERE state NOT IN ('succeeded', 'dead', 'cancelled')" ],
+	[ lost => 'a job is final', "SELECT key, state FROM $jobs AS j WHERE coalesce(state, 'nowhere') NOT IN ('succeeded', 'dead', 'cancelled')" ],
 	[ lost => 'a succeeded job has its result and its messages', "SELECT key FROM $jobs AS j
 		WHERE state = 'succeeded' AND (SELECT count(*) FROM llmq.outbox AS o WHERE o.job_id = j.job_id AND topic <> 'sad')
 			< (SELECT count(*) FROM jsonb_array_elements(j.outbox) AS e WHERE e ->> 'topic' <> 'sad')" ],

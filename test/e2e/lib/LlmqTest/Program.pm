@@ -12,12 +12,14 @@ use LlmqTest::Process;
 sub new
 {
 	my ($class, %options) = @_;
-	my $program = ($ENV{LLMQ_STAGE} // '') . LlmqTest::Cluster::config('bindir') . '/llmq-worker';
 	my $self = bless { log => $options{log} }, $class;
-	$self->{process} = LlmqTest::Process->start($options{log}, @{ $options{wrap} // [] }, $program,
-		@{ $options{args} // [] }, $options{conninfo} // ());
+	$self->{process} = LlmqTest::Process->start($options{log}, @{ $options{wrap} // [] },
+		command(@{ $options{args} // [] }, $options{conninfo} // ()));
 	return $self;
 }
+
+# Returns the command line of an llmq-worker with these arguments.
+sub command { my (@args) = @_; return (($ENV{LLMQ_STAGE} // '') . LlmqTest::Cluster::config('bindir') . '/llmq-worker', @args) }
 
 sub pid        { return $_[0]{process}->pid }
 sub is_running { return $_[0]{process}->is_running }
