@@ -215,10 +215,14 @@ no-worker:
 
 install-worker: $(WORKER)
 	$(MKDIR_P) '$(DESTDIR)$(bindir)'
+	$(MKDIR_P) '$(DESTDIR)$(mandir)/man1' '$(DESTDIR)$(datadir)/llmq'
 	$(INSTALL_PROGRAM) $(WORKER) '$(DESTDIR)$(bindir)/'
+	$(INSTALL_DATA) $(srcdir)/share/llmq-worker.1 '$(DESTDIR)$(mandir)/man1/'
+	sed 's,@bindir@,$(bindir),' $(srcdir)/share/llmq-worker@.service >'$(DESTDIR)$(datadir)/llmq/llmq-worker@.service'
 
 uninstall-worker:
-	rm -f '$(DESTDIR)$(bindir)/$(WORKER)'
+	rm -f '$(DESTDIR)$(bindir)/$(WORKER)' '$(DESTDIR)$(mandir)/man1/llmq-worker.1'
+	rm -rf '$(DESTDIR)$(datadir)/llmq'
 
 .PHONY: no-worker install-worker uninstall-worker
 

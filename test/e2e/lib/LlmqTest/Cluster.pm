@@ -1,5 +1,8 @@
 # LlmqTest::Cluster - a throwaway PostgreSQL server with the staged llmq in reach.
 #
+# With HOST=program in the environment its workers are llmq-worker programs, as many as llmq.workers
+# says, started with each database that has the extension.
+#
 # No TCP, a socket in the data folder's parent, a child of the test.  sql(), row() and rows() go
 # through one session a database that is kept open, and made anew when the server was restarted.
 
@@ -62,6 +65,11 @@ sub new
 		stage_settings($options{debug} ? $ENV{LLMQ_STAGE_DEBUG} : $ENV{LLMQ_STAGE}),
 		($options{preload} ? (shared_preload_libraries => 'llmq') : ()),
 		%{ $options{conf} // {} });
+	if (($ENV{HOST} // '') eq 'program')
+	{
+		$self->{programs} = { %conf };
+		$conf{'llmq.workers'} = 0;
+	}
 	$self->set(%conf);
 	return $self;
 }
@@ -169,6 +177,7 @@ sub kill9
 }
 
 sub socket_dir { return $_[0]{dir} }
+sub data_dir   { return $_[0]{data} }
 sub pid        { return $_[0]{process}->pid }
 sub is_running { return $_[0]{process} && $_[0]{process}->is_running }
 
@@ -316,7 +325,22 @@ sub create_database
 	$self->use_database($db);
 	$self->sql('CREATE EXTENSION llmq') if $options{extension};
 	$self->endpoint(main => $options{provider}) if $options{provider};
+	$self->start_programs if $options{extension} && $self->{programs};
 	return $db;
+}
+
+# Starts the programs that stand for the workers in the server.
+sub start_programs
+{
+	my ($self) = @_;
+	my $conf = $self->{programs};
+	my $poll = ($conf->{'llmq.poll_interval'} // '5s') =~ /^(\d+) ?(ms|s)?\z/ ? ($2 // 'ms') eq 's' ? $1 : $1 / 1000 : die;
+	for my $number (1 .. $conf->{'llmq.workers'} // 1)
+	{
+		LlmqTest::start_program($self, name => "server-$number", args => [ '--poll-interval', $poll,
+			'--max-in-flight', $conf->{'llmq.max_in_flight'} // 1000 ]);
+	}
+	return;
 }
 
 # -- llmq ---------------------------------------------------------------------
@@ -379,8 +403,9 @@ sub workers
 {
 	my ($self, $db) = @_;
 	$db //= $self->{db};
-	return map { $_->{pid} } $self->rows('SELECT pid FROM pg_stat_activity WHERE backend_type = '
-		  . "'llmq worker' AND datname = " . literal($db) . ' ORDER BY backend_start', 'postgres');
+	my $which = $self->{programs} ? q{application_name LIKE 'llmq-worker %'} : q{backend_type = 'llmq worker'};
+	return map { $_->{pid} } $self->rows("SELECT pid FROM pg_stat_activity WHERE $which AND datname = "
+		  . literal($db) . ' ORDER BY backend_start', 'postgres');
 }
 
 # Waits until so many programs work, and returns the names of all that do.
