@@ -51,6 +51,9 @@ ENGINE_OBJS = \
 	bgworker/provider_responses_params.o \
 	bgworker/ratelimit.o \
 	bgworker/ready.o \
+	bgworker/relay.o \
+	bgworker/relay_send.o \
+	bgworker/relay_store.o \
 	bgworker/relay_verdict.o \
 	bgworker/reply.o \
 	bgworker/reply_answer.o \
@@ -112,6 +115,7 @@ OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 # The worker elsewhere: the engine again, over libpq.
 WORKER       = llmq-worker
 PROGRAM_OBJS = \
+	bgworker/hmac_program.o \
 	bgworker/link.o \
 	bgworker/log.o \
 	bgworker/main.o \
@@ -208,7 +212,7 @@ endif
 $(PROGRAM_OBJS): override CPPFLAGS += -I$(LIBPQ_INCLUDE)
 
 $(WORKER): $(PROGRAM_OBJS) $(ENGINE_OBJS)
-	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) $(libpq) $(ENGINE_LIBS) -lpthread -o $@
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) $(libpq_pgport) $(filter -lcrypto, $(LIBS)) $(ENGINE_LIBS) -lpthread -o $@
 
 no-worker:
 	@echo "llmq-worker is not built: libpq's headers are missing (libpq-dev on Debian)" >&2
@@ -323,7 +327,7 @@ test-peers:
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
-bench-worker bench-queue:
+bench-worker bench-queue bench-relay:
 	LLMQ_BUILD=$(CURDIR) LOAD_SECONDS="$(or $(SECONDS),$(LOAD_SECONDS))" $(srcdir)/test/bench/run $(@:bench-%=%)
 
 # -- Archives for those who install from source: PGXN takes the .zip --------------------
@@ -367,4 +371,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture dist test-dist bench-relay format format-check check-layers

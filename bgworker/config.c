@@ -1,6 +1,6 @@
 /*
  * config.c
- *		The configuration as a worker holds it: queues, endpoints, policies.
+ *		The configuration as a worker holds it: queues, endpoints, policies, destinations.
  *
  * Everything lives in one arena.  The value comes from llmq.worker_config(),
  * whose columns are checked by the tables; what is still wrong here is a bug or
@@ -24,10 +24,14 @@ struct LlmqConfig
 	int queue_count;
 	LlmqEndpoint *endpoints;
 	int endpoint_count;
+	LlmqDestination *destinations;
+	int destination_count;
 };
 
 static bool read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint);
 static bool read_queue(LlmqConfig *config, const json_t *row, LlmqQueue *queue);
+static bool read_destination(LlmqConfig *config, const json_t *row, LlmqDestination *destination);
+static const char *read_headers(LlmqConfig *config, const json_t *row);
 static bool read_chain(LlmqConfig *config, const json_t *names, LlmqQueue *queue);
 static void read_policy(const json_t *row, LlmqPolicy *policy);
 
@@ -61,10 +65,14 @@ read_all(LlmqConfig *config, const json_t *root)
 	const json_t *queues = json_object_get(root, "queues");
 	size_t endpoint_count = json_array_size(endpoints);
 	size_t queue_count = json_array_size(queues);
+	const json_t *destinations = json_object_get(root, "destinations");
+	size_t destination_count = json_array_size(destinations);
 
 	config->endpoints =
 		llmq_arena_alloc(config->arena, sizeof(*config->endpoints) * (endpoint_count + 1));
 	config->queues = llmq_arena_alloc(config->arena, sizeof(*config->queues) * (queue_count + 1));
+	config->destinations =
+		llmq_arena_alloc(config->arena, sizeof(*config->destinations) * (destination_count + 1));
 	if (llmq_arena_failed(config->arena))
 		return false;
 	for (size_t i = 0; i < endpoint_count; i++)
@@ -78,6 +86,12 @@ read_all(LlmqConfig *config, const json_t *root)
 		if (!read_queue(config, json_array_get(queues, i), &config->queues[i]))
 			return false;
 		config->queue_count++;
+	}
+	for (size_t i = 0; i < destination_count; i++)
+	{
+		if (!read_destination(config, json_array_get(destinations, i), &config->destinations[i]))
+			return false;
+		config->destination_count++;
 	}
 	return !llmq_arena_failed(config->arena);
 }
@@ -150,6 +164,29 @@ llmq_config_queue_at(const LlmqConfig *config, int number)
 	return config != NULL && number < config->queue_count ? &config->queues[number] : NULL;
 }
 
+LlmqDestination *
+llmq_config_route(const LlmqConfig *config, const char *topic)
+{
+	LlmqDestination *best = NULL;
+	size_t best_len = 0;
+
+	for (int i = 0; config != NULL && i < config->destination_count; i++)
+	{
+		LlmqDestination *destination = &config->destinations[i];
+		size_t len = strlen(destination->topic);
+
+		if (strcmp(destination->topic, topic) == 0)
+			return destination;
+		if (destination->topic[len - 1] == '*' && len > best_len &&
+			strncmp(destination->topic, topic, len - 1) == 0)
+		{
+			best = destination;
+			best_len = len;
+		}
+	}
+	return best;
+}
+
 bool
 llmq_policy_merge(LlmqPolicy *policy, const char *json)
 {
@@ -172,7 +209,6 @@ static bool
 read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint)
 {
 	const char *api = json_string_value(json_object_get(row, "api"));
-	const json_t *headers = json_object_get(row, "headers");
 
 	if (api == NULL || !llmq_api_find(api, &endpoint->api))
 		return false;
@@ -187,14 +223,49 @@ read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint)
 	endpoint->connect_timeout_us = get_int(row, "connect_timeout", 0);
 	endpoint->first_byte_timeout_us = get_int(row, "first_byte_timeout", 0);
 	endpoint->idle_timeout_us = get_int(row, "idle_timeout", 0);
-	if (json_is_object(headers))
-	{
-		char *source = json_dumps(headers, JSON_COMPACT);
-
-		endpoint->headers = llmq_arena_strdup(config->arena, source);
-		free(source);
-	}
+	endpoint->headers = read_headers(config, row);
 	return endpoint->name != NULL && endpoint->url != NULL;
+}
+
+/* The source of the object, or NULL. */
+static const char *
+read_headers(LlmqConfig *config, const json_t *row)
+{
+	const json_t *headers = json_object_get(row, "headers");
+	char *source = json_is_object(headers) ? json_dumps(headers, JSON_COMPACT) : NULL;
+	const char *copy = llmq_arena_strdup(config->arena, source);
+
+	free(source);
+	return copy;
+}
+
+static bool
+read_destination(LlmqConfig *config, const json_t *row, LlmqDestination *destination)
+{
+	static const char *const kinds[] = {[LLMQ_DESTINATION_WEBHOOK] = "webhook",
+										[LLMQ_DESTINATION_EMAIL] = "email",
+										[LLMQ_DESTINATION_NOTIFY] = "notify"};
+	const char *kind = json_string_value(json_object_get(row, "kind"));
+	bool known = false;
+
+	for (size_t i = 0; kind != NULL && !known && i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	{
+		known = strcmp(kind, kinds[i]) == 0;
+		destination->kind = (LlmqDestinationKind) i;
+	}
+	destination->topic = get_string(config, row, "topic");
+	destination->url = get_string(config, row, "url");
+	destination->credential = get_string(config, row, "credential");
+	destination->headers = read_headers(config, row);
+	destination->sender = get_string(config, row, "sender");
+	destination->timeout_us = get_int(row, "timeout", 0);
+	destination->backoff_base_us = get_int(row, "backoff_base", 0);
+	destination->backoff_cap_us = get_int(row, "backoff_cap", 0);
+	destination->max_attempts = (int) get_int(row, "max_attempts", 1);
+	destination->max_in_flight = (int) get_int(row, "max_in_flight", 1);
+	destination->enabled = get_bool(row, "enabled", true);
+	return known && destination->url != NULL && destination->topic != NULL &&
+		   destination->topic[0] != '\0';
 }
 
 static bool

@@ -1,6 +1,6 @@
 /*
  * config.h
- *		The configuration as a worker holds it: queues, endpoints, policies.
+ *		The configuration as a worker holds it: queues, endpoints, policies, destinations.
  *
  * A cache of rows, read from the one JSON value that llmq.worker_config()
  * makes, and replaced as a whole when that changes.  Spans are microseconds.
@@ -68,6 +68,33 @@ typedef struct LlmqQueue
 	int64_t reported_depth; /* that llmq.queue_depth shows; see engine_report.c */
 } LlmqQueue;
 
+typedef enum LlmqDestinationKind
+{
+	LLMQ_DESTINATION_WEBHOOK,
+	LLMQ_DESTINATION_EMAIL,
+	LLMQ_DESTINATION_NOTIFY
+} LlmqDestinationKind;
+
+/* Where the outbox messages of a topic, or of the topics with a prefix, go. */
+typedef struct LlmqDestination
+{
+	const char *topic; /* a prefix if it ends in * */
+	LlmqDestinationKind kind;
+	const char *url;		/* notify: the channel */
+	const char *credential; /* name of the secret, or NULL */
+	const char *headers;	/* JSON object, or NULL */
+	const char *sender;		/* email: the address it comes from */
+	int64_t timeout_us;
+	int64_t backoff_base_us;
+	int64_t backoff_cap_us;
+	int max_attempts;
+	int max_in_flight; /* of one topic */
+	bool enabled;
+
+	/* Kept by the relay. */
+	int in_flight; /* messages of this worker */
+} LlmqDestination;
+
 typedef struct LlmqConfig LlmqConfig;
 
 /* Reads the value; NULL (with a sentence in error) when it is not what it should be. */
@@ -81,6 +108,12 @@ extern LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *
 /* By number, from 0; NULL behind the last. */
 extern LlmqEndpoint *llmq_config_endpoint_at(const LlmqConfig *config, int number);
 extern LlmqQueue *llmq_config_queue_at(const LlmqConfig *config, int number);
+
+/*
+ * Where the messages of a topic go: the destination of that very topic, else the one
+ * with the longest prefix, be they enabled or not.  NULL: they wait to be pulled.
+ */
+extern LlmqDestination *llmq_config_route(const LlmqConfig *config, const char *topic);
 
 /*
  * Lays a job's policy (JSON object, or NULL) over its queue's.  False when it

@@ -35,7 +35,8 @@ llmq_engine_create(const LlmqEngineOptions *options, LlmqStore *store, char *err
 	engine->store = store;
 	llmq_random_seed(&engine->random, options->seed);
 	engine->sweep_due_us = engine->reconcile_at_us = LLMQ_NEVER;
-	engine->transfers = llmq_transfer_pool_create(slots, options->user_agent, error, error_size);
+	engine->transfers = llmq_transfer_pool_create(slots + LLMQ_RELAY_MAX_IN_FLIGHT,
+												  options->user_agent, error, error_size);
 	engine->ready = llmq_ready_create();
 	engine->claiming = calloc((size_t) slots + 1, sizeof(*engine->claiming));
 	engine->suspects = calloc((size_t) slots + 1, sizeof(*engine->suspects));
@@ -65,6 +66,7 @@ llmq_engine_destroy(LlmqEngine *engine)
 		return;
 	if (engine->transfers != NULL)
 		llmq_transfer_pool_destroy(engine->transfers);
+	llmq_relay_free(&engine->relay);
 	llmq_job_table_free(&engine->jobs);
 	llmq_heap_free(&engine->waiting);
 	llmq_ready_destroy(engine->ready);
@@ -154,6 +156,7 @@ llmq_engine_dispatch(LlmqEngine *engine)
 	llmq_engine_watch_clock(engine);
 	llmq_engine_collect(engine);
 	llmq_engine_start_due(engine);
+	llmq_relay_start_due(engine);
 	llmq_engine_run_store(engine);
 }
 
@@ -166,7 +169,7 @@ llmq_engine_state(const LlmqEngine *engine)
 int
 llmq_engine_calls(const LlmqEngine *engine)
 {
-	return llmq_transfer_pool_count(engine->transfers);
+	return llmq_transfer_pool_count(engine->transfers) - engine->relay.in_flight.count;
 }
 
 int

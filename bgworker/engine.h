@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "store.h"
+#include "webhook.h"
 
 typedef struct LlmqEngine LlmqEngine;
 
@@ -43,6 +44,7 @@ typedef struct LlmqEngineOptions
 	const char *secrets_directory; /* or NULL */
 	const char *user_agent;
 	uint64_t seed;
+	LlmqHmacSha256 hmac; /* signs webhooks */
 	LlmqTime (*clock)(void);
 	void (*log)(LlmqLogLevel level, const char *message);
 

@@ -31,7 +31,7 @@
 
 static bool start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint);
 static void wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, LlmqQueue *queue);
-static void finish_call(LlmqEngine *engine, LlmqJob *job, const LlmqTransferResult *result);
+static void finish_call(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result);
 static void end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step);
 static void wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us);
 
@@ -228,14 +228,18 @@ llmq_engine_start_due(LlmqEngine *engine)
 	}
 }
 
-/* Takes in the calls that have ended. */
+/* Takes in the transfers that have ended. */
 void
 llmq_engine_collect(LlmqEngine *engine)
 {
 	LlmqTransferResult result;
 
 	while (llmq_transfer_pool_next(engine->transfers, &result))
-		finish_call(engine, result.owner, &result);
+	{
+		LlmqCaller *caller = result.owner;
+
+		caller->ended(engine, caller, &result);
+	}
 }
 
 /* The key for the endpoint's idempotency header, or NULL. */
@@ -340,9 +344,10 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 		return wait_for_memory(engine, job);
 	call->transfer =
 		llmq_transfer_start(engine->transfers, &call->request, llmq_reply_sink(call->reply),
-							&clocks, job, engine->now.mono_us, error, sizeof(error));
+							&clocks, &job->caller, engine->now.mono_us, error, sizeof(error));
 	if (call->transfer == NULL)
 		return die(job, LLMQ_ERROR_INTERNAL, error);
+	job->caller.ended = finish_call;
 	job->state = LLMQ_JOB_CALLING;
 	endpoint->in_flight++;
 	return true;
@@ -389,8 +394,9 @@ conclude_call(LlmqEngine *engine, LlmqJob *job, LlmqTransferEnd end, const char 
 }
 
 static void
-finish_call(LlmqEngine *engine, LlmqJob *job, const LlmqTransferResult *result)
+finish_call(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result)
 {
+	LlmqJob *job = (LlmqJob *) caller;
 	LlmqStep step;
 
 	if (result->local_trouble)

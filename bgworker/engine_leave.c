@@ -2,7 +2,7 @@
  * engine_leave.c
  *		How a worker leaves, by degrees, and what a broken connection leaves behind.
  *
- * Draining: nothing is claimed any more, calls under way go on, and what waits for its
+ * Draining: nothing is claimed any more, calls and sends under way go on, and what waits for its
  * next attempt is given back, for another worker.  Stopping: calls are ended too.
  * Either way the last act is goodbye, which returns every lease that is left.
  */
@@ -37,6 +37,7 @@ llmq_engine_drain(LlmqEngine *engine)
 	engine->state = LLMQ_ENGINE_DRAINING;
 	engine->drain_unsaid = true;
 	llmq_job_table_each(&engine->jobs, give_back_waiting, engine);
+	llmq_relay_drain(engine);
 }
 
 void
@@ -47,13 +48,14 @@ llmq_engine_stop(LlmqEngine *engine)
 		engine->state = LLMQ_ENGINE_STOPPING;
 	engine->drain_unsaid = false;
 	llmq_job_table_each(&engine->jobs, interrupt, engine);
+	llmq_relay_stop(engine);
 }
 
 /* Whether nothing is left to do but to say goodbye. */
 bool
 llmq_engine_may_say_goodbye(const LlmqEngine *engine)
 {
-	return engine->state >= LLMQ_ENGINE_DRAINING && engine->jobs.count == 0;
+	return engine->state >= LLMQ_ENGINE_DRAINING && llmq_engine_in_hand(engine) == 0;
 }
 
 bool
@@ -61,7 +63,8 @@ llmq_engine_is_idle(LlmqEngine *engine)
 {
 	return engine->state == LLMQ_ENGINE_RUNNING && engine->config != NULL && !engine->operating &&
 		   !engine->woken && !engine->more && !engine->position.sweeping &&
-		   engine->jobs.count == 0 && engine->suspect_count == 0 &&
+		   llmq_engine_in_hand(engine) == 0 && engine->suspect_count == 0 &&
+		   llmq_relay_claim_due(engine) == LLMQ_NEVER &&
 		   !llmq_ready_any(engine->ready, llmq_engine_allowance, engine);
 }
 
@@ -93,14 +96,18 @@ void
 llmq_engine_begin_reconcile(LlmqEngine *engine)
 {
 	LlmqBuffer ids;
+	LlmqBuffer messages;
 
+	llmq_relay_list_ids(&engine->relay, &messages);
 	llmq_buffer_init(&ids, ((size_t) engine->jobs.count + 1) * (LLMQ_UUID_LENGTH + 1) + 1);
 	llmq_job_table_each(&engine->jobs, add_id, &ids);
 	llmq_buffer_append_string(&ids, ids.len == 0 ? "{}" : "}");
-	llmq_engine_begin(
-		engine, LLMQ_OP_RECONCILE,
-		(const char *[]){engine->worker_id, ids.failed ? "" : llmq_buffer_string(&ids)});
+	llmq_engine_begin(engine, LLMQ_OP_RECONCILE,
+					  (const char *[]){engine->worker_id,
+									   ids.failed ? "" : llmq_buffer_string(&ids),
+									   messages.failed ? "" : llmq_buffer_string(&messages)});
 	llmq_buffer_free(&ids);
+	llmq_buffer_free(&messages);
 }
 
 void

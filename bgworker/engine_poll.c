@@ -54,12 +54,16 @@ sweep_due(const LlmqEngine *engine)
 int64_t
 llmq_engine_poll_due(const LlmqEngine *engine)
 {
+	int64_t due;
+
 	if (engine->woken || engine->position.sweeping || (engine->more && !has_plenty(engine)))
 		return 0;
-	if (llmq_engine_depth_due(engine) < engine->full_poll_at_us)
-		return llmq_engine_depth_due(engine);
-	return sweep_due(engine) < engine->full_poll_at_us ? sweep_due(engine)
-													   : engine->full_poll_at_us;
+	due = engine->full_poll_at_us;
+	if (llmq_engine_depth_due(engine) < due)
+		due = llmq_engine_depth_due(engine);
+	if (llmq_relay_look_due(engine) < due)
+		due = llmq_relay_look_due(engine);
+	return sweep_due(engine) < due ? sweep_due(engine) : due;
 }
 
 /* Whether a poll may not wait for claims: recalls and changed configuration come with it. */
@@ -101,6 +105,7 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 {
 	char after[LLMQ_NUMBER_LENGTH];
 	char rows[LLMQ_NUMBER_LENGTH];
+	char messages_after[LLMQ_NUMBER_LENGTH];
 	bool full = llmq_engine_poll_is_overdue(engine);
 	LlmqBuffer report;
 	bool reports;
@@ -110,6 +115,8 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	snprintf(after, sizeof(after), "%" PRId64,
 			 engine->polling_sweep ? engine->position.sweep_at : engine->position.tip);
 	snprintf(rows, sizeof(rows), "%d", POLL_MAX_ROWS);
+	snprintf(messages_after, sizeof(messages_after), "%" PRId64,
+			 llmq_relay_look_after(engine, full));
 	engine->poll_began_us = engine->now.mono_us;
 	if (full)
 		engine->last_full_poll_us = engine->now.mono_us;
@@ -119,10 +126,10 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	engine->woken = false;
 	llmq_buffer_init(&report, REPORT_MAX_BYTES);
 	reports = full && llmq_engine_write_report(engine, &report);
-	llmq_engine_begin(engine, LLMQ_OP_POLL,
-					  (const char *[]){engine->worker_id, after, rows,
-									   full ? engine->config_hash : NULL,
-									   reports ? llmq_buffer_string(&report) : NULL, NULL});
+	llmq_engine_begin(
+		engine, LLMQ_OP_POLL,
+		(const char *[]){engine->worker_id, after, rows, full ? engine->config_hash : NULL,
+						 reports ? llmq_buffer_string(&report) : NULL, messages_after});
 	llmq_buffer_free(&report);
 }
 
@@ -177,6 +184,7 @@ take_config(LlmqEngine *engine, const json_t *value, const char *hash)
 	engine->config = config;
 	snprintf(engine->config_hash, sizeof(engine->config_hash), "%s", hash == NULL ? "" : hash);
 	llmq_job_table_each(&engine->jobs, count_job, engine);
+	llmq_relay_take_config(engine);
 }
 
 /* What a full poll says besides: configuration, state, when the next deferred job is due. */
@@ -305,6 +313,7 @@ take_control(LlmqEngine *engine, const char *source, bool complete)
 		engine->full_poll_at_us = engine->now.mono_us + FULL_POLL_US;
 	if (json_object_get(control, "config_hash") != NULL)
 		take_facts(engine, control);
+	llmq_relay_complete_look(engine, json_object_get(control, "messages"));
 	if (complete)
 		move_position(engine, json_integer_value(json_object_get(control, "next_xid")),
 					  json_integer_value(json_object_get(control, "oldest_xid")));

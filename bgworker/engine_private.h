@@ -8,6 +8,7 @@
  *		engine_poll.c	looking for work and for changed configuration
  *		engine_report.c	what the worker says of itself with a poll
  *		engine_leave.c	draining, stopping, and claims of unknown end
+ *		relay*.c		the same for outbox messages, see relay.h
  */
 #ifndef LLMQ_ENGINE_PRIVATE_H
 #define LLMQ_ENGINE_PRIVATE_H
@@ -18,6 +19,7 @@
 #include "heap.h"
 #include "job.h"
 #include "ready.h"
+#include "relay.h"
 #include "transfer.h"
 
 /* Ended deliveries that wait to be settled, oldest first. */
@@ -79,6 +81,7 @@ struct LlmqEngine
 	LlmqJobTable jobs;
 	LlmqHeap waiting; /* jobs between attempts */
 	LlmqJobList ended;
+	LlmqRelay relay;
 
 	char worker_id[24];
 	LlmqPosition position;
@@ -149,6 +152,8 @@ extern void llmq_engine_begin_reconcile(LlmqEngine *engine);
 extern void llmq_engine_complete_reconcile(LlmqEngine *engine);
 
 /* engine_store.c */
+extern int llmq_engine_in_hand(const LlmqEngine *engine);
+extern int64_t llmq_engine_backoff(LlmqEngine *engine, int failures);
 extern void
 llmq_engine_begin(LlmqEngine *engine, LlmqOperation operation, const char *const *params);
 extern void llmq_engine_start_again(LlmqEngine *engine);

@@ -41,12 +41,13 @@
 #define SETTLE_FAILURES_DEAD	   5
 #define SETTLE_FAILURES_UNRECORDED 7
 
-/* What llmq.worker_claim raises when this worker was taken for lost
+/* What llmq.worker_claim and llmq.worker_claim_messages raise when this worker was taken for lost
  * (object_not_in_prerequisite_state). */
 #define SESSION_HAS_ENDED "55000"
 
-static int64_t
-backoff(LlmqEngine *engine, int failures)
+/* How long to wait after so many failures in a row. */
+int64_t
+llmq_engine_backoff(LlmqEngine *engine, int failures)
 {
 	return BACKOFF_FIRST_US / 2 +
 		   llmq_retry_backoff(&engine->random, BACKOFF_FIRST_US, BACKOFF_MAX_US, failures);
@@ -76,11 +77,18 @@ settleable(LlmqEngine *engine, int64_t *when)
 	return NULL;
 }
 
+/* Leases that this worker holds, of jobs and of messages. */
+int
+llmq_engine_in_hand(const LlmqEngine *engine)
+{
+	return engine->jobs.count + llmq_relay_in_hand(&engine->relay);
+}
+
 static bool
 wants_heartbeat(const LlmqEngine *engine)
 {
 	return engine->state != LLMQ_ENGINE_STARTING &&
-		   (engine->jobs.count > 0 || engine->heartbeat_shows_work ||
+		   (llmq_engine_in_hand(engine) > 0 || engine->heartbeat_shows_work ||
 			engine->options.heartbeat_idle);
 }
 
@@ -105,6 +113,8 @@ llmq_engine_store_due(LlmqEngine *engine)
 	if (settleable(engine, &due) != NULL || has_claims(engine) ||
 		llmq_engine_may_say_goodbye(engine) || engine->drain_unsaid)
 		due = 0;
+	if (llmq_relay_settle_due(engine) < due)
+		due = llmq_relay_settle_due(engine);
 	if (engine->state == LLMQ_ENGINE_STOPPING)
 		return due;
 	if (engine->reconcile_at_us < due)
@@ -113,6 +123,8 @@ llmq_engine_store_due(LlmqEngine *engine)
 		due = llmq_engine_pause_ends(engine);
 	if (wants_heartbeat(engine) && engine->last_heartbeat_us + HEARTBEAT_US < due)
 		due = engine->last_heartbeat_us + HEARTBEAT_US;
+	if (llmq_relay_claim_due(engine) < due)
+		due = llmq_relay_claim_due(engine);
 	if (next_look(engine) < due)
 		due = next_look(engine);
 	return due > engine->store_at_us ? due : engine->store_at_us;
@@ -199,9 +211,9 @@ begin_heartbeat(LlmqEngine *engine)
 {
 	char in_flight[LLMQ_NUMBER_LENGTH];
 
-	snprintf(in_flight, sizeof(in_flight), "%d", engine->jobs.count);
+	snprintf(in_flight, sizeof(in_flight), "%d", llmq_engine_in_hand(engine));
 	engine->last_heartbeat_us = engine->now.mono_us;
-	engine->heartbeat_shows_work = engine->jobs.count > 0;
+	engine->heartbeat_shows_work = llmq_engine_in_hand(engine) > 0;
 	llmq_engine_begin(engine, LLMQ_OP_HEARTBEAT, (const char *[]){engine->worker_id, in_flight});
 }
 
@@ -229,12 +241,16 @@ begin_next(LlmqEngine *engine)
 		begin_heartbeat(engine);
 	else if (settleable(engine, &when) != NULL)
 		begin_settle(engine);
+	else if (llmq_relay_settle_due(engine) <= now)
+		llmq_relay_begin_settle(engine);
 	else if (llmq_engine_may_say_goodbye(engine))
 		begin_goodbye(engine);
 	else if (engine->drain_unsaid)
 		llmq_engine_begin(engine, LLMQ_OP_DRAIN, (const char *[]){engine->worker_id});
 	else if (now >= engine->reconcile_at_us)
 		llmq_engine_begin_reconcile(engine);
+	else if (llmq_relay_claim_due(engine) <= now && !llmq_engine_poll_is_overdue(engine))
+		llmq_relay_begin_claim(engine);
 	else if (has_claims(engine) && !llmq_engine_poll_is_overdue(engine))
 		begin_claim(engine);
 	else if (engine->state == LLMQ_ENGINE_OUTDATED)
@@ -283,6 +299,8 @@ forget_ready(LlmqEngine *engine)
 	}
 	memset(&engine->position, 0, sizeof(engine->position));
 	engine->sweep_due_us = LLMQ_NEVER;
+	engine->relay.tip = 0;
+	engine->relay.sweep_wanted = true;
 	engine->more = false;
 	engine->suspect_count = engine->held_count = 0;
 }
@@ -294,6 +312,8 @@ complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 	const char *reason = llmq_rows_cell(rows, 0, 2);
 	LlmqEngineState before = engine->state;
 
+	if (strcmp(engine->worker_id, llmq_rows_cell(rows, 0, 0)) != 0)
+		llmq_relay_forget(engine);
 	snprintf(engine->worker_id, sizeof(engine->worker_id), "%s", llmq_rows_cell(rows, 0, 0));
 	engine->state = strcmp(state, "running") == 0		? LLMQ_ENGINE_RUNNING
 					: strcmp(state, "quarantined") == 0 ? LLMQ_ENGINE_QUARANTINED
@@ -377,7 +397,7 @@ settle_later(LlmqEngine *engine, const char *job_id)
 		return;
 	llmq_job_list_remove(&engine->settling, job);
 	llmq_job_list_add(&engine->ended, job);
-	job->settle_at_us = engine->now.mono_us + backoff(engine, job->settle_waits++);
+	job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
 }
 
 static void
@@ -424,13 +444,14 @@ fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 		llmq_job_list_add(&engine->ended, job);
 		if (passes)
 		{
-			job->settle_at_us = engine->now.mono_us + backoff(engine, job->settle_waits++);
+			job->settle_at_us =
+				engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
 			continue;
 		}
 		job->solo = true;
 		if (!alone)
 			continue; /* at once, one by one */
-		job->settle_at_us = engine->now.mono_us + backoff(engine, job->settle_failures);
+		job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_failures);
 		job->settle_failures++;
 		job->raw_response = job->settle_failures >= SETTLE_FAILURES_RAW;
 		job->unrecorded = job->settle_failures >= SETTLE_FAILURES_UNRECORDED;
@@ -493,16 +514,20 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 		llmq_engine_log(engine, LLMQ_LOG_WARNING, "%s failed and will be tried again: %s",
 						llmq_store_operation_name(engine->operation), rows->error);
 	}
-	engine->store_at_us = engine->now.mono_us + backoff(engine, engine->store_failures++);
-	if (strcmp(rows->sqlstate, SESSION_HAS_ENDED) == 0 && engine->operation == LLMQ_OP_CLAIM)
+	engine->store_at_us =
+		engine->now.mono_us + llmq_engine_backoff(engine, engine->store_failures++);
+	if (strcmp(rows->sqlstate, SESSION_HAS_ENDED) == 0 &&
+		(engine->operation == LLMQ_OP_CLAIM || engine->operation == LLMQ_OP_CLAIM_MESSAGES))
 		llmq_engine_start_again(engine);
 	switch (engine->operation)
 	{
 		case LLMQ_OP_HELLO:
-			engine->hello_at_us = engine->now.mono_us + backoff(engine, engine->hello_failures++);
+			engine->hello_at_us =
+				engine->now.mono_us + llmq_engine_backoff(engine, engine->hello_failures++);
 			break;
 		case LLMQ_OP_POLL:
 			llmq_engine_repeat_report(engine);
+			llmq_relay_fail_look(engine);
 			engine->woken = true;
 			break;
 		case LLMQ_OP_CLAIM:
@@ -513,6 +538,15 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 		case LLMQ_OP_SETTLE:
 			engine->store_at_us = 0; /* each job has its own wait */
 			fail_settle(engine, rows);
+			break;
+		case LLMQ_OP_CLAIM_MESSAGES:
+			llmq_relay_fail_claim(engine);
+			if (away)
+				llmq_engine_doubt_claim(engine);
+			break;
+		case LLMQ_OP_SETTLE_MESSAGES:
+			engine->store_at_us = 0;
+			llmq_relay_fail_settle(engine, llmq_store_error_passes(rows->sqlstate));
 			break;
 		case LLMQ_OP_HEARTBEAT:
 			engine->heartbeat_shows_work = true;
@@ -527,7 +561,8 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 		case LLMQ_OP_RECONCILE:
 			break;
 	}
-	if (engine->state == LLMQ_ENGINE_STOPPING && engine->operation == LLMQ_OP_SETTLE &&
+	if (engine->state == LLMQ_ENGINE_STOPPING &&
+		(engine->operation == LLMQ_OP_SETTLE || engine->operation == LLMQ_OP_SETTLE_MESSAGES) &&
 		engine->store_failures > SETTLE_FAILURES_DEAD)
 		engine->state = LLMQ_ENGINE_STOPPED;
 }
@@ -550,6 +585,12 @@ complete(LlmqEngine *engine, const LlmqRows *rows)
 			break;
 		case LLMQ_OP_SETTLE:
 			complete_settle(engine, rows);
+			break;
+		case LLMQ_OP_CLAIM_MESSAGES:
+			llmq_relay_complete_claim(engine, rows);
+			break;
+		case LLMQ_OP_SETTLE_MESSAGES:
+			llmq_relay_complete_settle(engine, rows);
 			break;
 		case LLMQ_OP_HEARTBEAT:
 			if (strcmp(llmq_rows_cell(rows, 0, 0), "t") != 0)

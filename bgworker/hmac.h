@@ -1,6 +1,7 @@
 /*
  * hmac.h
- *		HMAC-SHA256 as the server has it, for the engine.
+ *		HMAC-SHA256 as PostgreSQL has it, for the engine: hmac.c in the server, hmac_program.c
+ *outside.
  */
 #ifndef LLMQ_HMAC_H
 #define LLMQ_HMAC_H

@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "arena.h"
+#include "caller.h"
 #include "config.h"
 #include "delivery.h"
 #include "heap.h"
@@ -56,6 +57,7 @@ typedef struct LlmqCall
 
 typedef struct LlmqJob
 {
+	LlmqCaller caller;
 	struct LlmqJob *previous; /* the engine's list of ended jobs */
 	struct LlmqJob *next;
 	struct LlmqJob *next_in_bucket;

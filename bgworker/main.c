@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "engine.h"
+#include "hmac.h"
 #include "log.h"
 #include "machine.h"
 #include "options.h"
@@ -100,6 +101,7 @@ engine_options(const Program *program)
 							   .secrets_directory = options->secrets_directory,
 							   .user_agent = "llmq/" LLMQ_VERSION,
 							   .seed = llmq_machine_seed(),
+							   .hmac = llmq_hmac_sha256,
 							   .clock = llmq_machine_clock,
 							   .log = llmq_log_write,
 							   .changed = take_changed,

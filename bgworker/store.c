@@ -32,10 +32,20 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 	[LLMQ_OP_SETTLE] = {"settle",
 						"SELECT job_id, verdict FROM llmq.worker_settle($1::bigint, $2::jsonb)", 2,
 						false},
+	[LLMQ_OP_CLAIM_MESSAGES] =
+		{"relay-claim",
+		 "SELECT topic, id, attempts, dedupe_key, created_at, body, remaining "
+		 "FROM llmq.worker_claim_messages($1::bigint, $2::jsonb)",
+		 2, false},
+	[LLMQ_OP_SETTLE_MESSAGES] = {"relay-settle",
+								 "SELECT id, verdict "
+								 "FROM llmq.worker_settle_messages($1::bigint, $2::jsonb)",
+								 2, false},
 	[LLMQ_OP_HEARTBEAT] = {"heartbeat", "SELECT llmq.worker_heartbeat($1::bigint, $2::int)", 2,
 						   true},
 	[LLMQ_OP_DRAIN] = {"drain", "SELECT llmq.worker_drain($1::bigint)", 1, true},
-	[LLMQ_OP_RECONCILE] = {"reconcile", "SELECT llmq.worker_reconcile($1::bigint, $2::uuid[])", 2,
+	[LLMQ_OP_RECONCILE] = {"reconcile",
+						   "SELECT llmq.worker_reconcile($1::bigint, $2::uuid[], $3::bigint[])", 3,
 						   false},
 	[LLMQ_OP_GOODBYE] = {"goodbye", "SELECT llmq.worker_goodbye($1::bigint)", 1, false},
 };

@@ -21,14 +21,16 @@
 
 typedef enum LlmqOperation
 {
-	LLMQ_OP_HELLO,	   /* register, take over what lost workers held */
-	LLMQ_OP_POLL,	   /* what is new: ready jobs, recalled leases, configuration */
-	LLMQ_OP_CLAIM,	   /* move ready jobs under leases */
-	LLMQ_OP_SETTLE,	   /* end deliveries */
-	LLMQ_OP_HEARTBEAT, /* say that this worker lives */
-	LLMQ_OP_DRAIN,	   /* say that it claims no more */
-	LLMQ_OP_RECONCILE, /* give back leases that it does not know */
-	LLMQ_OP_GOODBYE	   /* give the leases back and go */
+	LLMQ_OP_HELLO,			 /* register, take over what lost workers held */
+	LLMQ_OP_POLL,			 /* what is new: ready jobs, recalled leases, configuration */
+	LLMQ_OP_CLAIM,			 /* move ready jobs under leases */
+	LLMQ_OP_SETTLE,			 /* end deliveries */
+	LLMQ_OP_CLAIM_MESSAGES,	 /* move outbox messages under leases */
+	LLMQ_OP_SETTLE_MESSAGES, /* say what became of them */
+	LLMQ_OP_HEARTBEAT,		 /* say that this worker lives */
+	LLMQ_OP_DRAIN,			 /* say that it claims no more */
+	LLMQ_OP_RECONCILE,		 /* give back leases that it does not know */
+	LLMQ_OP_GOODBYE			 /* give the leases back and go */
 } LlmqOperation;
 
 #define LLMQ_OPERATIONS		 (LLMQ_OP_GOODBYE + 1)

@@ -23,6 +23,7 @@
 #include "../extension/settings.h"
 #include "../extension/shared.h"
 #include "engine.h"
+#include "hmac.h"
 #include "host.h"
 #include "machine.h"
 #include "store_spi.h"
@@ -141,6 +142,7 @@ read_options(const Worker *worker)
 							   .secrets_directory = llmq_secrets_directory,
 							   .user_agent = "llmq/" LLMQ_VERSION,
 							   .seed = llmq_machine_seed(),
+							   .hmac = llmq_hmac_sha256,
 							   .clock = llmq_machine_clock,
 							   .log = write_log,
 							   .changed = has_changed};

@@ -101,7 +101,8 @@ CREATE TABLE llmq.destination (
             OR url ~* '^smtps?://[[][0-9a-f:.]+[]](:[0-9]{1,5})?$'
         ELSE octet_length(url) BETWEEN 1 AND 63 END),
     CONSTRAINT destination_sender_of_email CHECK (kind <> 'email'
-        OR coalesce(sender ~ '^[^@[:space:][:cntrl:]]+@[^@[:space:][:cntrl:]]+$' AND length(sender) <= 254, false))
+        OR coalesce(sender ~ '^([^[:cntrl:]<>]*<)?[^@<>[:space:][:cntrl:]]+@[^@<>[:space:][:cntrl:]]+>?$'
+            AND (sender ~ '<') = (sender ~ '>') AND length(sender) <= 320, false))
 );
 COMMENT ON TABLE llmq.destination IS
     'where outbox messages of a topic, or of a prefix ending in *, go; without one they wait to be pulled';
@@ -113,7 +114,7 @@ COMMENT ON COLUMN llmq.destination.url IS
 COMMENT ON COLUMN llmq.destination.credential IS
     'name of the secret: what webhooks are signed with, or user:password of the mail server; a file of that name in llmq.secrets_directory, or the environment variable LLMQ_SECRET_<NAME>';
 COMMENT ON COLUMN llmq.destination.headers IS 'further headers of a webhook, an object of strings';
-COMMENT ON COLUMN llmq.destination.sender IS 'address that e-mails come from';
+COMMENT ON COLUMN llmq.destination.sender IS 'whom e-mails come from: an address, or Name <address>';
 COMMENT ON COLUMN llmq.destination.timeout IS 'wall clock of one attempt';
 COMMENT ON COLUMN llmq.destination.max_attempts IS 'attempts that count before a message is dead';
 COMMENT ON COLUMN llmq.destination.backoff_base IS

@@ -107,8 +107,9 @@ END
 $$;
 
 -- Takes the messages that workers were sending, uncounted: those of these workers and, if
--- asked for, those of no session (see takeover for `restored`).  Returns how many.
-CREATE OR REPLACE FUNCTION llmq.return_messages(of_workers bigint[], orphans boolean, restored boolean)
+-- asked for, those of no session (see takeover for `restored`), but not these.  Returns how many.
+CREATE OR REPLACE FUNCTION llmq.return_messages(
+    of_workers bigint[], orphans boolean, restored boolean, but bigint[] DEFAULT '{}')
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -117,10 +118,10 @@ DECLARE
 BEGIN
     WITH held AS MATERIALIZED (
         SELECT l.id FROM llmq.message_lease AS l
-        WHERE l.worker_id = ANY (of_workers)
+        WHERE l.id <> ALL (but) AND (l.worker_id = ANY (of_workers)
             OR (orphans AND l.worker_id IS NOT NULL AND NOT EXISTS (
                 SELECT FROM llmq.worker_session AS w
-                WHERE w.id = l.worker_id AND (w.backend_start <= l.claimed_at OR NOT restored)))
+                WHERE w.id = l.worker_id AND (w.backend_start <= l.claimed_at OR NOT restored))))
         FOR UPDATE SKIP LOCKED
     ), gone AS (
         DELETE FROM llmq.message_lease AS l WHERE l.id = ANY (ARRAY(SELECT h.id FROM held AS h)) RETURNING l.*

@@ -46,9 +46,10 @@ END
 $$;
 COMMENT ON FUNCTION llmq.worker_drain IS 'says that a worker claims no more and leaves when its calls have ended';
 
--- Gives back, uncounted, the leases of a worker that it does not know: a claim was
+-- Gives back, uncounted, the leases of jobs and messages that a worker does not know: a claim was
 -- committed, and the connection broke before the worker heard of it.  Nobody was called.
-CREATE OR REPLACE FUNCTION llmq.worker_reconcile(own bigint, known uuid[]) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq.worker_reconcile(own bigint, known uuid[], known_messages bigint[])
+RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -65,8 +66,8 @@ BEGIN
         PERFORM llmq.redeliver(llmq.placement(l), false, '0', 'interrupted', 'its worker did not hear that it had it');
         given_back := given_back + 1;
     END LOOP;
-    RETURN given_back;
+    RETURN given_back + llmq.return_messages(ARRAY[own], false, false, known_messages);
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_reconcile IS
-    'gives back the leases of a worker that are not of the jobs it knows, after a claim whose end it did not see';
+    'gives back the leases of a worker that are not of the jobs and messages it knows, after a claim whose end it did not see';

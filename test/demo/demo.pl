@@ -4,6 +4,7 @@
 use strict;
 use warnings;
 
+use Deliver;
 use Digest::SHA;
 use Encode ();
 use List::Util qw(all max);
@@ -37,6 +38,7 @@ sub play
 	meet_a_rate_limit();
 	meet_a_refusal();
 	look_at_everything();
+	deliver($pg);
 	return;
 }
 
@@ -362,7 +364,7 @@ sub check_texts
 
 sub farewell
 {
-	print "\n   ", scalar claims(), " claims, all of them held.  Server, stand-in and files go now.\n",
+	print "\n   ", scalar claims(), " claims, all of them held.  Servers, stand-in and files go now.\n",
 	  "   README.md says how to use llmq in a database of your own.\n\n";
 	return;
 }

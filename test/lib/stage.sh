@@ -32,10 +32,10 @@ stage_leave() {
 	exit "$status"
 }
 
-# Fetches npm packages, if one of these files or folders names node_modules.
+# Fetches npm packages, if one of these files or folders needs them.
 stage_npm() {
 	npm=
-	! grep -qs node_modules -r --include='*.pl' "$@" || ! "$source/test/setup-npm" "$build/build/npm" || npm=$build/build/npm
+	! grep -qsE 'node_modules|LlmqTest::Receiver' -r --include='*.p[lm]' "$@" || ! "$source/test/setup-npm" "$build/build/npm" || npm=$build/build/npm
 }
 
 # Makes the targets and stages llmq, and copies what the tests need: the checkout may be where the

@@ -26,8 +26,9 @@ use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 use LlmqTest::Cluster;
 use LlmqTest::Program;
 use LlmqTest::Provider;
+use LlmqTest::Receiver;
 
-our @EXPORT = qw(start_provider start_cluster new_cluster start_program wait_for now seconds finish test_dir is_gone);
+our @EXPORT = qw(start_provider start_receiver start_cluster new_cluster start_program wait_for now seconds finish test_dir is_gone);
 
 # A test that has not ended by then hangs.
 use constant LIMIT => $ENV{LLMQ_TEST_LIMIT} || 240;
@@ -83,6 +84,16 @@ sub start_provider
 	push @things, $provider;
 	$provider->start;
 	return $provider;
+}
+
+# Starts a receiver of outbox messages, a program of test/receive.
+sub start_receiver
+{
+	my ($program, @args) = @_;
+	my $receiver = LlmqTest::Receiver->new("$dir/receiver" . @things, $program, @args);
+	push @things, $receiver;
+	$receiver->start;
+	return $receiver;
 }
 
 # Makes a server that is not started.  Options: preload (true for shared_preload_libraries), conf (a

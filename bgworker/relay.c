@@ -1,0 +1,407 @@
+/*
+ * relay.c
+ *		The relay: topics, and the way of a message to its destination and back.
+ *
+ * A message is queued in its topic, in flight, or ended and waits in the list to be
+ * settled: llmq_relay_enqueue, start and llmq_relay_end are the moves.
+ */
+#include "engine_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Topics with messages that are known at a time; sweeps find the others when some are done. */
+#define MAX_TOPICS 1000
+
+/* How long to wait when the machine itself had no descriptor or memory for a send. */
+#define MACHINE_TROUBLE_WAIT_US 1000000
+
+static void free_topic(LlmqTopic *topic);
+static void free_list(LlmqMessageList *list);
+static bool can_start(const LlmqRelay *relay, const LlmqTopic *topic);
+static void start(LlmqEngine *engine, LlmqMessage *message);
+static void take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result);
+static void leave_flight(LlmqEngine *engine, LlmqMessage *message);
+
+/* ---- Lists --------------------------------------------------------------------------- */
+
+void
+llmq_message_list_add(LlmqMessageList *list, LlmqMessage *message)
+{
+	message->previous = list->tail;
+	message->next = NULL;
+	if (list->tail == NULL)
+		list->head = message;
+	else
+		list->tail->next = message;
+	list->tail = message;
+	list->count++;
+}
+
+void
+llmq_message_list_remove(LlmqMessageList *list, LlmqMessage *message)
+{
+	if (message->previous == NULL)
+		list->head = message->next;
+	else
+		message->previous->next = message->next;
+	if (message->next == NULL)
+		list->tail = message->previous;
+	else
+		message->next->previous = message->previous;
+	message->previous = message->next = NULL;
+	list->count--;
+}
+
+void
+llmq_message_destroy(LlmqMessage *message)
+{
+	llmq_arena_destroy(message->arena);
+}
+
+static void
+free_list(LlmqMessageList *list)
+{
+	while (list->head != NULL)
+	{
+		LlmqMessage *message = list->head;
+
+		llmq_message_list_remove(list, message);
+		llmq_message_destroy(message);
+	}
+}
+
+static void
+free_topic(LlmqTopic *topic)
+{
+	free_list(&topic->queue);
+	free(topic->name);
+	free(topic);
+}
+
+void
+llmq_relay_free(LlmqRelay *relay)
+{
+	free_list(&relay->in_flight);
+	free_list(&relay->ended);
+	free_list(&relay->settling);
+	while (relay->topics != NULL)
+	{
+		LlmqTopic *topic = relay->topics;
+
+		relay->topics = topic->next;
+		free_topic(topic);
+	}
+	memset(relay, 0, sizeof(*relay));
+}
+
+int
+llmq_relay_in_hand(const LlmqRelay *relay)
+{
+	return relay->queued + relay->in_flight.count + relay->ended.count + relay->settling.count;
+}
+
+/* ---- Topics -------------------------------------------------------------------------- */
+
+static LlmqTopic *
+find_topic(const LlmqRelay *relay, const char *name)
+{
+	LlmqTopic *topic = relay->topics;
+
+	while (topic != NULL && strcmp(topic->name, name) != 0)
+		topic = topic->next;
+	return topic;
+}
+
+static LlmqTopic *
+add_topic(LlmqRelay *relay, const char *name, LlmqDestination *destination, int64_t after)
+{
+	LlmqTopic *topic = relay->topic_count == MAX_TOPICS ? NULL : calloc(1, sizeof(*topic));
+
+	if (topic == NULL || (topic->name = strdup(name)) == NULL)
+	{
+		free(topic);
+		return NULL;
+	}
+	topic->destination = destination;
+	topic->after = after;
+	topic->next = relay->topics;
+	relay->topics = topic;
+	relay->topic_count++;
+	return topic;
+}
+
+void
+llmq_relay_note_topic(LlmqEngine *engine, const char *name, int64_t lowest)
+{
+	LlmqRelay *relay = &engine->relay;
+	LlmqDestination *destination = llmq_config_route(engine->config, name);
+	LlmqTopic *topic = find_topic(relay, name);
+
+	if (topic == NULL && destination != NULL && destination->enabled)
+		topic = add_topic(relay, name, destination, lowest - 1);
+	if (topic == NULL)
+		return;
+	topic->more = true;
+	if (topic->after >= lowest)
+		topic->after = lowest - 1;
+}
+
+void
+llmq_relay_forget_idle(LlmqRelay *relay)
+{
+	LlmqTopic **link = &relay->topics;
+
+	while (*link != NULL)
+	{
+		LlmqTopic *topic = *link;
+
+		if (topic->more || topic->queue.count > 0 || topic->in_flight > 0 || topic->claiming > 0)
+		{
+			link = &topic->next;
+			continue;
+		}
+		*link = topic->next;
+		relay->topic_count--;
+		free_topic(topic);
+	}
+}
+
+/* Gives back what is queued of a topic. */
+static void
+return_queue(LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason)
+{
+	while (topic->queue.head != NULL)
+	{
+		LlmqMessage *message = topic->queue.head;
+
+		llmq_message_list_remove(&topic->queue, message);
+		engine->relay.queued--;
+		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, delay_us, reason);
+	}
+}
+
+void
+llmq_relay_pause(LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason)
+{
+	topic->claim_at_us = engine->now.mono_us + delay_us;
+	return_queue(engine, topic, delay_us, reason);
+}
+
+/* Destinations of the configuration before are gone: each topic is routed anew. */
+void
+llmq_relay_take_config(LlmqEngine *engine)
+{
+	LlmqRelay *relay = &engine->relay;
+
+	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
+	{
+		topic->destination = llmq_config_route(engine->config, topic->name);
+		if (topic->destination != NULL)
+			topic->destination->in_flight += topic->in_flight;
+		if (topic->destination == NULL || !topic->destination->enabled)
+		{
+			topic->more = false;
+			return_queue(engine, topic, 0, NULL);
+		}
+		topic->claim_at_us = 0;
+	}
+	/* Topics that had no destination may have one now; a sweep under way will tell. */
+	if (!relay->polling_sweep)
+	{
+		relay->sweep_wanted = true;
+		relay->sweep_next_us = 0;
+	}
+}
+
+/* ---- Messages ------------------------------------------------------------------------ */
+
+void
+llmq_relay_enqueue(LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message)
+{
+	message->caller.ended = take_end;
+	message->topic = topic;
+	llmq_message_list_add(&topic->queue, message);
+	engine->relay.queued++;
+}
+
+static bool
+can_start(const LlmqRelay *relay, const LlmqTopic *topic)
+{
+	const LlmqDestination *destination = topic->destination;
+
+	return topic->queue.count > 0 && destination != NULL && destination->enabled &&
+		   topic->in_flight < destination->max_in_flight &&
+		   destination->in_flight < LLMQ_RELAY_DESTINATION_MAX_FLIGHT &&
+		   relay->in_flight.count < LLMQ_RELAY_MAX_IN_FLIGHT;
+}
+
+void
+llmq_relay_start_due(LlmqEngine *engine)
+{
+	LlmqRelay *relay = &engine->relay;
+
+	if (relay->queued == 0 || engine->state != LLMQ_ENGINE_RUNNING)
+		return;
+	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
+	{
+		while (can_start(relay, topic))
+			start(engine, topic->queue.head);
+	}
+}
+
+/* Sends the first message of its topic's queue. */
+static void
+start(LlmqEngine *engine, LlmqMessage *message)
+{
+	LlmqTopic *topic = message->topic;
+
+	llmq_message_list_remove(&topic->queue, message);
+	engine->relay.queued--;
+	if (!llmq_relay_send(engine, message))
+		return;
+	llmq_message_list_add(&engine->relay.in_flight, message);
+	topic->in_flight++;
+	topic->destination->in_flight++;
+}
+
+static void
+leave_flight(LlmqEngine *engine, LlmqMessage *message)
+{
+	LlmqTopic *topic = message->topic;
+
+	llmq_message_list_remove(&engine->relay.in_flight, message);
+	message->transfer = NULL;
+	topic->in_flight--;
+	if (topic->destination != NULL && topic->destination->in_flight > 0)
+		topic->destination->in_flight--;
+}
+
+/* What an attempt that failed leads to. */
+static void
+end_failed(LlmqEngine *engine, LlmqMessage *message, const LlmqRelayVerdict *verdict)
+{
+	const LlmqDestination *destination = message->topic->destination;
+	int64_t delay = verdict->retry_after_us;
+
+	if (destination == NULL)
+	{
+		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETRY, 0, verdict->message);
+		return;
+	}
+	if (message->attempts + 1 >= destination->max_attempts)
+	{
+		llmq_relay_end(engine, message, LLMQ_MESSAGE_DEAD, 0, verdict->message);
+		return;
+	}
+	if (delay < 0)
+		delay = llmq_retry_backoff(&engine->random, destination->backoff_base_us,
+								   destination->backoff_cap_us, message->attempts);
+	else if (delay > LLMQ_WISH_WAIT_MAX_US)
+		delay = LLMQ_WISH_WAIT_MAX_US;
+	llmq_relay_end(engine, message, LLMQ_MESSAGE_RETRY, delay, verdict->message);
+}
+
+/* The receiver speaks for all of the topic: it wants no more, or not so soon. */
+static void
+heed_receiver(LlmqEngine *engine, LlmqTopic *topic, const LlmqRelayVerdict *verdict)
+{
+	int64_t wish = verdict->retry_after_us;
+
+	if (verdict->disable && topic->destination != NULL)
+	{
+		topic->destination->enabled = false;
+		topic->more = false;
+		return_queue(engine, topic, 0, NULL);
+	}
+	else if (verdict->outcome == LLMQ_RELAY_RETRY && wish > 0)
+		llmq_relay_pause(engine, topic, wish < LLMQ_WISH_WAIT_MAX_US ? wish : LLMQ_WISH_WAIT_MAX_US,
+						 NULL);
+}
+
+/* Takes in how a send has ended. */
+static void
+take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result)
+{
+	LlmqMessage *message = (LlmqMessage *) caller;
+	LlmqTopic *topic = message->topic;
+	LlmqRelayVerdict verdict;
+
+	leave_flight(engine, message);
+	if (result->local_trouble)
+	{
+		llmq_engine_log(engine, LLMQ_LOG_WARNING, "outbox message %" PRId64 " was not sent: %s",
+						message->id, result->detail);
+		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, MACHINE_TROUBLE_WAIT_US,
+					   result->detail);
+		return;
+	}
+	llmq_relay_judge(engine, message, result, &verdict);
+	message->disables = verdict.disable;
+	if (verdict.outcome == LLMQ_RELAY_RETRY)
+		end_failed(engine, message, &verdict);
+	else
+		llmq_relay_end(engine, message,
+					   verdict.outcome == LLMQ_RELAY_SENT ? LLMQ_MESSAGE_SENT : LLMQ_MESSAGE_DEAD,
+					   0, verdict.message);
+	heed_receiver(engine, topic, &verdict);
+}
+
+/* Ends a message that is in no list; it is to be settled. */
+void
+llmq_relay_end(LlmqEngine *engine, LlmqMessage *message, LlmqMessageOutcome outcome,
+			   int64_t delay_us, const char *error)
+{
+	message->topic = NULL;
+	message->outcome = outcome;
+	message->delay_us = delay_us;
+	message->error = llmq_arena_strdup(message->arena, error);
+	message->settle_at_us = engine->now.mono_us;
+	llmq_message_list_add(&engine->relay.ended, message);
+}
+
+/* ---- The end ------------------------------------------------------------------------- */
+
+static void
+drop_flight(LlmqEngine *engine, LlmqMessage *message)
+{
+	llmq_transfer_abort(engine->transfers, message->transfer);
+	leave_flight(engine, message);
+}
+
+void
+llmq_relay_drain(LlmqEngine *engine)
+{
+	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+		return_queue(engine, topic, 0, NULL);
+}
+
+void
+llmq_relay_stop(LlmqEngine *engine)
+{
+	LlmqRelay *relay = &engine->relay;
+
+	while (relay->in_flight.head != NULL)
+	{
+		LlmqMessage *message = relay->in_flight.head;
+
+		drop_flight(engine, message);
+		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, 0, NULL);
+	}
+}
+
+void
+llmq_relay_forget(LlmqEngine *engine)
+{
+	LlmqRelay *relay = &engine->relay;
+
+	while (relay->in_flight.head != NULL)
+	{
+		LlmqMessage *message = relay->in_flight.head;
+
+		drop_flight(engine, message);
+		llmq_message_destroy(message);
+	}
+	llmq_relay_free(relay);
+}

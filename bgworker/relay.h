@@ -1,0 +1,165 @@
+/*
+ * relay.h
+ *		The relay: takes outbox messages to their destinations.  Private to the engine.
+ *
+ * A topic's messages are claimed in order of id, under leases, and sent over the
+ * same transfer pool as the calls; as many of one topic at once as its destination
+ * says, one by default, which keeps their order.  What became of them is settled in
+ * batches.  A message that fails goes back to the table, to come again when its
+ * backoff is over: nothing is waited for in memory, and no other message waits for it.
+ *
+ * Like ready jobs, pending messages are never searched from the start of an index:
+ * the relay knows of each topic up to where it has claimed.  Messages that were
+ * committed late, behind that, are found by sweeps.
+ *
+ *		relay.c		  topics, and the way of a message to its destination and back
+ *		relay_store.c what it asks of the store
+ *		relay_send.c  one message as a webhook or an e-mail
+ */
+#ifndef LLMQ_RELAY_H
+#define LLMQ_RELAY_H
+
+#include <jansson.h>
+
+#include "arena.h"
+#include "buffer.h"
+#include "caller.h"
+#include "config.h"
+#include "store.h"
+#include "webhook.h"
+
+/* Sends under way at once, of all topics and of one destination: none takes all of them. */
+#define LLMQ_RELAY_MAX_IN_FLIGHT		  64
+#define LLMQ_RELAY_DESTINATION_MAX_FLIGHT 32
+
+/* What the relay makes of a message that it has claimed. */
+typedef enum LlmqMessageOutcome
+{
+	LLMQ_MESSAGE_SENT,
+	LLMQ_MESSAGE_RETRY,	 /* the attempt failed; another one after delay_us */
+	LLMQ_MESSAGE_DEAD,	 /* failed for good */
+	LLMQ_MESSAGE_RETURN, /* no attempt was made, or none that counts */
+	LLMQ_MESSAGE_OUTCOMES
+} LlmqMessageOutcome;
+
+typedef struct LlmqMessage
+{
+	LlmqCaller caller;
+	struct LlmqMessage *previous;
+	struct LlmqMessage *next;
+	struct LlmqTopic *topic; /* until it has ended */
+	LlmqArena *arena;
+	int64_t id;
+	int attempts; /* before this one */
+	const char *dedupe_key;
+	int64_t created_us; /* wall clock */
+	const char *body; /* webhook: as it is sent; email: an object, see llmq.worker_claim_messages */
+	const char *remaining; /* email: JSON array of those who have not got it yet; NULL: all */
+
+	/* Under way. */
+	LlmqTransfer *transfer;
+	LlmqHttpRequest request;
+	LlmqWebhookReply *reply;
+	LlmqMailRequest mail;
+	LlmqMailReply *mail_reply; /* NULL: it is a webhook */
+
+	/* Ended. */
+	LlmqMessageOutcome outcome;
+	int64_t delay_us;
+	const char *error; /* for llmq.outbox.last_error, or NULL */
+	bool disables;	   /* the receiver wants no more */
+	int settle_failures;
+	int64_t settle_at_us;
+	bool solo; /* settles alone, so that it spoils no batch */
+} LlmqMessage;
+
+typedef struct LlmqMessageList
+{
+	LlmqMessage *head;
+	LlmqMessage *tail;
+	int count;
+} LlmqMessageList;
+
+/* A topic that has messages. */
+typedef struct LlmqTopic
+{
+	struct LlmqTopic *next;
+	char *name;
+	LlmqDestination *destination; /* NULL: there is none now */
+	int64_t after;				  /* of its pending messages all up to here were claimed */
+	bool more;					  /* there may be some behind that */
+	int64_t claim_at_us;		  /* none is claimed before */
+	LlmqMessageList queue;		  /* claimed, to be sent in this order */
+	int in_flight;
+	int claiming; /* how many were asked for in the claim under way; 0: it is not part of it */
+	int claimed;  /* how many came */
+} LlmqTopic;
+
+typedef struct LlmqRelay
+{
+	LlmqTopic *topics;
+	int topic_count;
+	LlmqMessageList in_flight;
+	LlmqMessageList ended;
+	LlmqMessageList settling; /* the batch under way */
+	int queued;
+	int64_t tip;		   /* the highest id that was looked at */
+	bool sweep_wanted;	   /* somebody may have committed late */
+	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
+	bool polling_sweep;	   /* the poll under way sweeps */
+} LlmqRelay;
+
+struct LlmqEngine;
+
+/* relay.c */
+extern void llmq_relay_free(LlmqRelay *relay);
+/* Messages in hand; while there are any the worker must show that it lives. */
+extern int llmq_relay_in_hand(const LlmqRelay *relay);
+/* Starts what can be started. */
+extern void llmq_relay_start_due(struct LlmqEngine *engine);
+/* There are messages of a topic, the first of them with this id. */
+extern void llmq_relay_note_topic(struct LlmqEngine *engine, const char *name, int64_t lowest);
+/* The configuration is another. */
+extern void llmq_relay_take_config(struct LlmqEngine *engine);
+/* Takes a claimed message in hand. */
+extern void llmq_relay_enqueue(struct LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message);
+/* Forgets topics that have no message. */
+extern void llmq_relay_forget_idle(LlmqRelay *relay);
+/* Starts nothing more: what is queued goes back. */
+extern void llmq_relay_drain(struct LlmqEngine *engine);
+/* Ends what is under way, too. */
+extern void llmq_relay_stop(struct LlmqEngine *engine);
+/* Forgets everything: the leases belong to another session. */
+extern void llmq_relay_forget(struct LlmqEngine *engine);
+/* Gives all messages of a topic in hand back, and claims no more of it for so long. */
+extern void
+llmq_relay_pause(struct LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason);
+extern void llmq_relay_end(struct LlmqEngine *engine, LlmqMessage *message,
+						   LlmqMessageOutcome outcome, int64_t delay_us, const char *error);
+extern void llmq_message_list_add(LlmqMessageList *list, LlmqMessage *message);
+extern void llmq_message_list_remove(LlmqMessageList *list, LlmqMessage *message);
+extern void llmq_message_destroy(LlmqMessage *message);
+
+/* relay_send.c: starts the transfer; false if the message has ended instead. */
+extern bool llmq_relay_send(struct LlmqEngine *engine, LlmqMessage *message);
+/* Says what the end of its transfer means. */
+extern void llmq_relay_judge(struct LlmqEngine *engine, LlmqMessage *message,
+							 const LlmqTransferResult *result, LlmqRelayVerdict *verdict);
+
+/* relay_store.c */
+extern int64_t llmq_relay_look_after(struct LlmqEngine *engine, bool full);
+extern int64_t llmq_relay_look_due(const struct LlmqEngine *engine);
+extern void llmq_relay_complete_look(struct LlmqEngine *engine, const json_t *messages);
+extern void llmq_relay_fail_look(struct LlmqEngine *engine);
+extern int64_t llmq_relay_settle_due(const struct LlmqEngine *engine);
+extern int64_t llmq_relay_claim_due(const struct LlmqEngine *engine);
+extern void llmq_relay_begin_claim(struct LlmqEngine *engine);
+extern void llmq_relay_complete_claim(struct LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_relay_fail_claim(struct LlmqEngine *engine);
+/* Writes the ids of the messages in hand as an array literal. */
+extern void llmq_relay_list_ids(const LlmqRelay *relay, LlmqBuffer *ids);
+extern void llmq_relay_begin_settle(struct LlmqEngine *engine);
+extern void llmq_relay_complete_settle(struct LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_relay_fail_settle(struct LlmqEngine *engine, bool passes);
+
+#endif /* LLMQ_RELAY_H */
