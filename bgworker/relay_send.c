@@ -131,6 +131,17 @@ find_fault(LlmqMessage *message)
 	return fault;
 }
 
+/*
+ * The same in each attempt.  Mail servers drop what they have seen, and the ids of another
+ * database begin with 1 as well: the time sets them apart.
+ */
+static const char *
+mail_id(LlmqMessage *message)
+{
+	return llmq_arena_printf(message->arena, "%" PRId64 ".%" PRIx64, message->id,
+							 message->created_us);
+}
+
 /* Turns the body into a request; false, with the reason or NULL for want of memory. */
 static bool
 write_mail(LlmqEngine *engine, LlmqMessage *message, const char *secret, const char **reason)
@@ -139,7 +150,7 @@ write_mail(LlmqEngine *engine, LlmqMessage *message, const char *secret, const c
 	LlmqEmail email = {.url = destination->url,
 					   .secret = secret,
 					   .sender = destination->sender,
-					   .id = llmq_arena_printf(message->arena, "%" PRId64, message->id),
+					   .id = mail_id(message),
 					   .idempotency_key = message->dedupe_key,
 					   .date_us = message->created_us};
 
