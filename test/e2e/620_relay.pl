@@ -15,7 +15,7 @@ LlmqTest::Receiver::is_there() or plan skip_all => 'the receivers need npm packa
 my @secrets = map { 'whsec_' . $_ } 'C2FVsBQIhrscChlQIMV+b5sSYspob7oD', 'MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw';
 my $provider = start_provider();
 my $receiver = start_receiver('webhook.cjs', map { ('--secret', $_) } @secrets);
-my $pg = start_cluster(preload => 1, conf => { 'llmq.poll_interval' => '30s' });
+my $pg = start_cluster(preload => 1, conf => { 'llmq.poll_interval' => '30s', 'llmq.workers' => 2 });
 $pg->create_database('app', extension => 1, provider => $provider);
 $pg->wait_for_worker;
 $pg->secret(hook => "$secrets[0]\n$secrets[1]\n");
@@ -86,6 +86,15 @@ my @ids = map { $_->{headers}{'webhook-id'} } $receiver->wait_for_received(300, 
 is_deeply(\@ids, [ sort { $a <=> $b } @ids ], 'the messages of a topic arrive in order of their ids');
 is(scalar(keys %{ { map { $_ => 1 } @ids } }), 300, 'each of them once');
 is((grep { $_->{in_flight} > 1 } $receiver->received('/ordered'))[0], undef, 'one at a time');
+$pg->sql(q{SELECT count(llmq.enqueue_outbox('several.' || n % 20, to_jsonb(n), 'several ' || n)) FROM generate_series(1, 400) AS n});
+destination('several.*');
+my @several = $receiver->wait_for_received(400, '/several.*');
+wait_for(sub { $pg->sql(q{SELECT count(*) FROM llmq.message_done AS d JOIN llmq.message AS m USING (id) WHERE m.topic LIKE 'several.%'}) == 400 }, 30, 'all are marked');
+is(scalar(keys %{ { map { $_->{headers}{'webhook-id'} => 1 } @several } }) . ' ' . scalar(() = $receiver->received('/several.*')), '400 400',
+	'two workers share the topics of a prefix, and send no message twice');
+my %last;
+is((grep { my $topic = decode_json($_->{body})->{type}; my $behind = $_->{headers}{'webhook-id'} < ($last{$topic} // 0); $last{$topic} = $_->{headers}{'webhook-id'}; $behind } @several)[0],
+	undef, 'each topic in its order');
 destination('wide', max_in_flight => 5);
 $receiver->always('/wide', { hold => JSON::PP::true });
 $pg->sql(q{SELECT count(llmq.enqueue_outbox('wide', to_jsonb(n), 'wide ' || n)) FROM generate_series(1, 20) AS n});
@@ -140,6 +149,12 @@ destination('hung', timeout => '300 ms', max_attempts => 2);
 $receiver->always('/hung', { hold => JSON::PP::true });
 $id = enqueue('hung', 'hung');
 like(final($id)->{last_error}, qr/no whole answer within 0.3 s/, 'a receiver that hangs is given up after timeout');
+
+destination('stuck.*', timeout => '60 s');
+$receiver->always('/stuck.*', { hold => JSON::PP::true });
+$pg->sql(q{SELECT count(llmq.enqueue_outbox('stuck.' || n, '{}', 'stuck ' || n)) FROM generate_series(1, 200) AS n});
+$receiver->wait_for_received(20, '/stuck.*');
+isnt(final(enqueue('answer', 'beside'))->{sent_at}, undef, 'a destination that hangs, with many topics, slows no other');
 
 destination('unkeyed', credential => 'to_come');
 $id = enqueue('unkeyed', 'unkeyed');
