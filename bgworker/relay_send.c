@@ -70,7 +70,7 @@ send_webhook(LlmqEngine *engine, LlmqMessage *message)
 	LlmqClocks clocks = {.attempt_us = destination->timeout_us};
 	char id[LLMQ_NUMBER_LENGTH];
 	char error[SEND_ERROR_MAX] = "out of memory";
-	const char *reason = "out of memory";
+	const char *reason = NULL;
 	LlmqWebhook webhook = {.url = destination->url,
 						   .headers = destination->headers,
 						   .idempotency_key = message->dedupe_key,
@@ -84,7 +84,7 @@ send_webhook(LlmqEngine *engine, LlmqMessage *message)
 	webhook.id = id;
 	if (!llmq_webhook_request(message->arena, &webhook, engine->options.hmac, &message->request,
 							  &reason))
-		return set_aside(engine, message, reason);
+		return set_aside(engine, message, reason == NULL ? error : reason);
 	message->reply = llmq_webhook_reply_create(message->arena, webhook.secret);
 	if (message->reply != NULL)
 		message->transfer = llmq_transfer_start(
