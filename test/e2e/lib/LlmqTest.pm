@@ -113,14 +113,14 @@ sub start_cluster
 	return $cluster;
 }
 
-# Starts an llmq-worker for a cluster.  Options: name, args (a list), conninfo, wrap.
+# Starts an llmq-worker for a cluster.  Options: name, args (a list), conninfo, wrap, log.
 sub start_program
 {
 	my ($cluster, %options) = @_;
 	my $number = @things;
 	my $name = $options{name} // "program-$number";
 	my $program = LlmqTest::Program->new(
-		log      => "$dir/program$number",
+		log      => $options{log} // "$dir/program$number",
 		wrap     => $options{wrap},
 		conninfo => $options{conninfo} // $cluster->conninfo,
 		args     => [ '--name', $name, '--secrets-directory', $cluster->socket_dir . '/secrets', @{ $options{args} // [] } ]);

@@ -337,7 +337,7 @@ sub start_programs
 	my $poll = ($conf->{'llmq.poll_interval'} // '5s') =~ /^(\d+) ?(ms|s)?\z/ ? ($2 // 'ms') eq 's' ? $1 : $1 / 1000 : die;
 	for my $number (1 .. $conf->{'llmq.workers'} // 1)
 	{
-		LlmqTest::start_program($self, name => "server-$number", args => [ '--poll-interval', $poll,
+		LlmqTest::start_program($self, name => "server-$number", log => $self->{log}, args => [ '--poll-interval', $poll,
 			'--max-in-flight', $conf->{'llmq.max_in_flight'} // 1000 ]);
 	}
 	return;
