@@ -327,7 +327,7 @@ test-peers:
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
-bench-worker bench-queue bench-relay:
+bench-worker bench-queue bench-relay bench-scale:
 	LLMQ_BUILD=$(CURDIR) LOAD_SECONDS="$(or $(SECONDS),$(LOAD_SECONDS))" $(srcdir)/test/bench/run $(@:bench-%=%)
 
 # -- Archives for those who install from source: PGXN takes the .zip --------------------
@@ -371,4 +371,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture dist test-dist bench-relay format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture dist test-dist bench-relay bench-scale format format-check check-layers

@@ -28,9 +28,13 @@
 
 #define ERROR_MAX 512
 
+/* What PgBouncer says to a startup parameter that it does not know. */
+#define UNSUPPORTED "unsupported startup parameter"
+
 /*
  * Options that hold unless the connection string or the environment says otherwise: a
- * dead host or network is noticed in seconds, well within a lease's life.
+ * dead host or network is noticed in seconds, well within a lease's life, and what is set
+ * for the role or the database does not hinder.
  */
 static const struct
 {
@@ -43,6 +47,9 @@ static const struct
 	{"keepalives_interval", NULL, "2"},
 	{"keepalives_count", NULL, "3"},
 	{"tcp_user_timeout", NULL, "10000"},
+	{"options", "PGOPTIONS",
+	 "-c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed "
+	 "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"},
 };
 
 #define DEFAULTS	(sizeof(defaults) / sizeof(defaults[0]))
@@ -303,6 +310,17 @@ take_connection(LlmqLink *link)
 
 /* ---- In the thread ------------------------------------------------------------------- */
 
+/* A pooler has its own idea of "options". */
+static void
+forget_options(LlmqLink *link)
+{
+	for (int i = 0; link->keywords[i] != NULL; i++)
+	{
+		if (strcmp(link->keywords[i], "options") == 0)
+			link->values[i] = NULL;
+	}
+}
+
 static void *
 run_thread(void *argument)
 {
@@ -310,6 +328,13 @@ run_thread(void *argument)
 
 	link->error[0] = '\0';
 	link->fresh = PQconnectdbParams(link->keywords, link->values, 1);
+	if (PQstatus(link->fresh) != CONNECTION_OK &&
+		strstr(PQerrorMessage(link->fresh), UNSUPPORTED) != NULL)
+	{
+		PQfinish(link->fresh);
+		forget_options(link);
+		link->fresh = PQconnectdbParams(link->keywords, link->values, 1);
+	}
 	if (!connect_session(link))
 	{
 		if (link->error[0] == '\0')

@@ -49,8 +49,8 @@ daemon off;
 master_process off;
 load_module $MODULE;
 pid $self->{dir}/pid;
-worker_rlimit_nofile 16384;
-events { worker_connections 8192; }
+worker_rlimit_nofile 65536;
+events { worker_connections 32768; }
 http {
 	default_type application/json;
 	keepalive_requests 10000000;

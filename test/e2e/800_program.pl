@@ -13,6 +13,9 @@ my $provider = start_provider();
 my $pg = start_cluster(preload => 1, conf => { 'llmq.workers' => 0, max_prepared_transactions => 2 });
 $pg->create_database('app', extension => 1, provider => $provider);
 $pg->sql(q{CREATE ROLE remote LOGIN; SELECT llmq.grant_worker('remote')});
+# Settings that would be in its way must not be.
+$pg->sql("ALTER ROLE remote SET $_") for 'statement_timeout = 1', 'lock_timeout = 1', 'default_transaction_read_only = on',
+	"default_transaction_isolation = 'serializable'", "search_path = 'public'", 'idle_in_transaction_session_timeout = 1';
 my $as_remote = $pg->conninfo('app', 'remote');
 
 # What runs soon, with polls as rare as this, runs because the worker was woken.
