@@ -20,9 +20,10 @@ AS $$
             AND pg_catalog.starts_with(topic, pg_catalog.left(pattern, -1)))
 $$;
 
--- Where messages of a topic go: the exact topic decides, else the longest prefix.
+-- Where messages of a topic go: the exact topic decides, else the longest prefix.  As wake_for
+-- it reads a small table as a whole, whatever its callers forbid.
 CREATE OR REPLACE FUNCTION llmq.destination_of(of_topic text) RETURNS llmq.destination
-LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp SET enable_seqscan = on
 AS $$
 DECLARE
     found llmq.destination;
@@ -36,7 +37,7 @@ $$;
 
 -- Has a worker look at commit, if it is to send messages of these topics.
 CREATE OR REPLACE FUNCTION llmq.wake_for(topics text[]) RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET enable_seqscan = on
 AS $$
 BEGIN
     IF EXISTS (

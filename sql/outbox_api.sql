@@ -1,5 +1,8 @@
 -- The outbox for its users: adding messages, pulling them, redriving dead ones.  Of the
 -- functions that end in _as the C door is the only caller; it notes the calling role.
+--
+-- Where plans are pinned a scan that has no alternative counts as infinitely dear, and would be
+-- compiled each time: jit is off there, as it is in workers.
 
 -- -- adding ---------------------------------------------------------------------------------
 
@@ -10,7 +13,7 @@ COMMENT ON FUNCTION llmq.enqueue_outbox IS
 
 CREATE OR REPLACE FUNCTION llmq.enqueue_outbox_as(caller name, topic text, payload jsonb, dedupe_key text)
 RETURNS bigint
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
 DECLARE
     entry llmq.message;
@@ -30,7 +33,7 @@ BEGIN
             RETURN entry.id;
         END IF;
         SELECT * INTO kept FROM llmq.message AS m
-        WHERE m.tenant = caller AND m.dedupe_key = entry.dedupe_key;
+        WHERE m.tenant = entry.tenant AND m.dedupe_key = entry.dedupe_key;
         IF (kept.topic, kept.payload) IS NOT DISTINCT FROM (entry.topic, entry.payload) THEN
             RETURN kept.id;
         ELSIF FOUND THEN
@@ -77,7 +80,7 @@ RETURNS TABLE (id bigint, tenant text, topic text, dedupe_key text, payload json
     created_at timestamptz, attempts int, token uuid)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -87,9 +90,11 @@ DECLARE
 BEGIN
     PERFORM llmq.check_required('topic', of_topic, 128), llmq.check_pull(max_messages, lease);
     PERFORM llmq.promote_messages(1000, of_topic);
+    -- A function that is told a role's name compares by that type's collation, the index does not.
     picked := ARRAY(
         SELECT p.id FROM llmq.message_pending AS p JOIN llmq.message AS m ON m.id = p.id
-        WHERE (p.topic, p.id) > (of_topic, 0) AND (p.topic, p.id) <= (of_topic, 9223372036854775807)
+        WHERE (p.topic, p.id) > (of_topic COLLATE "default", 0)
+            AND (p.topic, p.id) <= (of_topic COLLATE "default", 9223372036854775807)
             AND (tenants IS NULL OR m.tenant = ANY (tenants))
         ORDER BY p.topic, p.id LIMIT max_messages
         FOR UPDATE OF p SKIP LOCKED);
@@ -127,7 +132,9 @@ $$;
 -- Deletes the lease that a consumer holds under a token.
 CREATE OR REPLACE FUNCTION llmq.end_pull(caller name, message_id bigint, of_token uuid)
 RETURNS llmq.message_lease
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     tenants constant text[] := llmq.visible_tenants_as(caller);
@@ -194,7 +201,7 @@ $$;
 CREATE OR REPLACE FUNCTION llmq.redrive_outbox(topic text DEFAULT NULL) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
     count bigint;

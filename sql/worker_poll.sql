@@ -139,7 +139,7 @@ BEGIN
             FROM (
                 SELECT least((SELECT min(d.due_at) FROM llmq.deferred AS d),
                     (SELECT min(w.next_attempt_at) FROM llmq.message_deferred AS w),
-                    (SELECT min(l.expires_at) FROM llmq.message_lease AS l))) AS t (next)),
+                    (SELECT min(l.expires_at) FROM llmq.message_lease AS l WHERE l.expires_at > '-infinity'))) AS t (next)),
         'state', (
             -- Not running: it says hello again, and hears why.
             SELECT CASE WHEN llmq.is_home() AND state <> 'outdated' THEN state ELSE 'quarantined' END

@@ -12,19 +12,19 @@ use Test::More;
 
 # Tables that grow with the number of jobs.  A scan of an index without a condition reads all of it,
 # but some indexes hold only what is to be done at once.
-my $grows = qr/(?:job|ready|deferred|blocked|dependency|lease|result|attempt|dead_job|cancelled_job|message|message_pending|answer)/;
+my $grows = qr/(?:job|ready|deferred|blocked|dependency|lease|result|attempt|dead_job|cancelled_job|message|message_pending|message_deferred|message_lease|message_done|answer)/;
 my $short_index = qr/blocked_fresh_idx|answer_due_at_idx/;
 
 my $MANY = 100_000;
 
-my $pg = start_cluster(conf => { jit => 'off', shared_preload_libraries => 'llmq', 'llmq.enabled' => 'off' });
+my $pg = start_cluster(conf => { shared_preload_libraries => 'llmq', 'llmq.enabled' => 'off' });
 
 try_with('fresh_tables', 'tables that were never analysed', sub { });
 try_with('empty', 'statistics of empty tables', sub { $pg->sql('ANALYZE') });
 try_with('emptied', 'statistics of full tables, which are empty now', sub {
 	stand_about();
 	$pg->sql('ANALYZE');
-	$pg->sql("DELETE FROM llmq.$_") for qw(ready deferred dead_job lease result attempt message message_pending job);
+	$pg->sql("DELETE FROM llmq.$_") for qw(ready deferred dead_job lease result attempt message message_pending message_deferred message_lease message_done job);
 });
 try_with('filled', 'statistics of empty tables, which are full now', sub { $pg->sql('ANALYZE'); stand_about() });
 finish();
@@ -38,14 +38,14 @@ sub try_with
 	$pg->disconnect($db);
 	$pg->sql("INSERT INTO llmq.endpoint (name, api, url, model) VALUES ('main', 'openai_chat', 'http://127.0.0.1:9/v1', 'stand-in')");
 	# Nobody else's ANALYZE may come between.
-	$pg->sql("ALTER TABLE llmq.$_ SET (autovacuum_enabled = off)") for qw(job ready deferred lease result attempt message message_pending dead_job);
+	$pg->sql("ALTER TABLE llmq.$_ SET (autovacuum_enabled = off)") for qw(job ready deferred lease result attempt message message_pending message_deferred message_lease message_done dead_job);
 	submit_some();
 	$prepare->();
 	submit_some();
 
 	my $session = $pg->session;
 	$session->query("LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
-		SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off");
+		SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off; SET jit = off");
 	my $own = $session->query(q{SELECT worker_id FROM llmq.worker_hello(2, 'plans', 'program', pg_backend_pid(), NULL)})->{out};
 	my $poll = "SELECT string_agg(seq::text, ',') FROM (SELECT seq FROM llmq.worker_poll($own, 0, 20,";
 	my ($seqs, @plans) = plans($session, "$poll NULL, NULL, NULL) WHERE seq IS NOT NULL) AS p");
@@ -63,12 +63,43 @@ sub try_with
 		FROM jsonb_array_elements('$jobs') WITH ORDINALITY AS e))");
 	is($verdicts, 'settled', "$name: what was claimed is settled");
 	judge("$name: a settle", 0, @plans);
+	try_messages($name, $session, $own);
 	my (undef, @bad) = plans($session, 'SELECT * FROM llmq.ready ORDER BY queue LIMIT 1');
 	is(scalar(complaints(1, @bad)), 2, "$name: a sequential scan and a sort would be seen");
 	$session->disconnect;
 	# What was put there by hand is no state that llmq.check() could like.
 	$pg->disconnect($db);
 	$pg->sql("DROP DATABASE $db", 'postgres');
+	return;
+}
+
+# The same for outbox messages.
+sub try_messages
+{
+	my ($name, $session, $own) = @_;
+	my $look = sub { return "SELECT control -> 'messages' ->> 'tip' FROM llmq.worker_poll($own, 1000000, 20, $_[0]) WHERE control IS NOT NULL" };
+	my ($tip, @plans) = plans($session, $look->('NULL, NULL, 0'));
+	judge("$name: a look for messages", 1, @plans);
+	(undef, @plans) = plans($session, $look->("'x', NULL, -1"));
+	judge("$name: a sweep for messages", 1, @plans);
+	(my $entries, @plans) = plans($session, qq{SELECT json_agg(json_build_object('id', id, 'delay', 1000000,
+		'outcome', CASE id % 3 WHEN 0 THEN 'sent' WHEN 1 THEN 'retry' ELSE 'return' END))
+		FROM llmq.worker_claim_messages($own, '[{"topic": "t", "kind": "webhook", "after": 0, "max": 9, "exclusive": true}]')});
+	judge("$name: a claim of messages", 1, @plans);
+	(my $verdicts, @plans) = plans($session, "SELECT string_agg(DISTINCT verdict, ' ') FROM llmq.worker_settle_messages($own, '$entries')");
+	is($verdicts, 'settled', "$name: the messages that were claimed are settled");
+	judge("$name: a settle of messages", 1, @plans);
+	$session->query('SET jit = on'); # a user's session
+	(my $pulled, @plans) = plans($session, "SELECT string_agg(format('%s,%s', id, token), ' ') FROM llmq.outbox_claim('t', 1)");
+	judge("$name: a pull of messages", 0, @plans);
+	my ($id, $token) = split /,/, $pulled;
+	(my $acknowledged, @plans) = plans($session, "SELECT llmq.outbox_ack($id, '$token')");
+	is($acknowledged, 't', "$name: what was pulled is acknowledged");
+	judge("$name: an acknowledgement", 1, @plans);
+	(undef, @plans) = plans($session, "SELECT llmq.enqueue_outbox('t', NULL, 'twice') = llmq.enqueue_outbox('t', NULL, 'twice')");
+	judge("$name: a message that is added twice", 1, @plans);
+	(undef, @plans) = plans($session, 'SELECT llmq.prune_messages(now() - interval \'30 days\', 1000)');
+	judge("$name: retention of messages", 1, @plans);
 	return;
 }
 
@@ -98,6 +129,14 @@ sub stand_about
 	$pg->sql("INSERT INTO llmq.result (job_id, queue, deliveries, deaths, text) SELECT job_id, 'default', 1, 0, 'y' " . $from->(3));
 	$pg->sql("INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, billing)
 		SELECT job_id, 1, 1, now(), 'success', 'billed' FROM llmq.result");
+	$pg->sql("INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id)
+		SELECT 'postgres', 'stands ' || n % 4, n, gen_random_uuid() FROM generate_series(1, $MANY) AS n");
+	my $of = sub { my ($n) = @_; return "FROM llmq.message WHERE topic = 'stands $n'" };
+	$pg->sql("INSERT INTO llmq.message_pending (id, topic) SELECT id, topic " . $of->(0));
+	$pg->sql("INSERT INTO llmq.message_deferred (id, topic, attempts, next_attempt_at) SELECT id, topic, 1, now() + interval '1 day' " . $of->(1));
+	$pg->sql("INSERT INTO llmq.message_lease (id, topic, token, attempts, claimed_at, expires_at)
+		SELECT id, topic, gen_random_uuid(), 1, now(), now() + interval '1 day' " . $of->(2));
+	$pg->sql("INSERT INTO llmq.message_done (id, attempts, sent_at) SELECT id, 1, now() " . $of->(3));
 	return;
 }
 
@@ -131,6 +170,7 @@ sub complaints
 		push @found, "$1 in: $query\n" while $plan =~ /(Seq Scan on $grows\b)/g;
 		push @found, "$1 without a condition in: $query\n"
 		  while $plan =~ /(Index (?:Only )?Scan (?:Backward )?using (?!$short_index)\w+ on $grows\b)[^\n]*\n(?!\s*Index Cond)/g;
+		push @found, "JIT in: $query\n" if $plan =~ /^\t *JIT:/m;
 		push @found, "Sort in: $query\n" if $sorts_count && $plan =~ /^\t[ >-]*(?:Incremental )?Sort\b/m;
 	}
 	return @found;
