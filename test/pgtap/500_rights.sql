@@ -124,6 +124,7 @@ SELECT lives_ok('SELECT * FROM llmq.check()', 'checks');
 SELECT lives_ok('SELECT llmq.prune()', 'prunes');
 SELECT lives_ok('SELECT llmq.redrive(job_id) FROM alice', 'redrives');
 SELECT throws_ok('SELECT * FROM llmq.job', '42501', NULL, 'and reads no prompt');
+SELECT isnt_empty('SELECT * FROM llmq.queue_status', 'it sees how queues stand');
 RESET ROLE;
 
 SET LOCAL ROLE llmq_watch;
@@ -131,6 +132,7 @@ SELECT cmp_ok((SELECT count(*) FROM llmq.job_status), '>=', 5::bigint, 'pg_monit
 SELECT is_empty('SELECT text, json, metadata, error_message FROM llmq.job_status WHERE num_nonnulls(text, json, metadata, error_message) > 0',
     'without what was said in them');
 SELECT throws_ok('SELECT * FROM llmq.result', '42501', NULL, 'and no result');
+SELECT isnt_empty('SELECT * FROM llmq.queue_status', 'it sees how queues stand');
 SELECT is((SELECT count(*) FROM (SELECT outcome, billing FROM llmq.attempt) AS a), 2::bigint, 'it sees every attempt');
 SELECT throws_ok('SELECT error_message FROM llmq.attempt', '42501', NULL, 'without its words');
 RESET ROLE;
