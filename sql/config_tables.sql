@@ -32,6 +32,7 @@ CREATE TABLE llmq.endpoint (
     enabled boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE llmq.endpoint IS 'where models are served, one row an endpoint';
+COMMENT ON COLUMN llmq.endpoint.name IS 'what queues, results and attempts call it';
 COMMENT ON COLUMN llmq.endpoint.api IS 'the dialect that is spoken there';
 COMMENT ON COLUMN llmq.endpoint.url IS
     'base URL, http or https, without user or password; the dialect appends its path; redirects are never followed';
@@ -40,8 +41,25 @@ COMMENT ON COLUMN llmq.endpoint.credential IS
     'name of the secret: a file of that name in llmq.secrets_directory, or the environment variable LLMQ_SECRET_<NAME>';
 COMMENT ON COLUMN llmq.endpoint.headers IS
     'further headers, an object of strings; ${credential} in a value stands for the secret, and the dialect''s own authentication header is then not sent';
+COMMENT ON COLUMN llmq.endpoint.stream IS 'ask for a stream; the answer is committed when it is whole';
+COMMENT ON COLUMN llmq.endpoint.max_in_flight IS 'calls at once, of all workers together; NULL: no limit';
+COMMENT ON COLUMN llmq.endpoint.requests_per_minute IS
+    'the provider''s quota, for all workers together; NULL: none';
+COMMENT ON COLUMN llmq.endpoint.tokens_per_minute IS
+    'the provider''s quota, for all workers together; NULL: none';
+COMMENT ON COLUMN llmq.endpoint.idempotency_header IS
+    'name of a header that carries a key of job and endpoint, the same in every attempt';
 COMMENT ON COLUMN llmq.endpoint.max_response_bytes IS 'decoded bytes of an answer; a longer one is too_large';
-COMMENT ON COLUMN llmq.endpoint.input_price IS 'price per million tokens, likewise cached_price and output_price';
+COMMENT ON COLUMN llmq.endpoint.connect_timeout IS 'until the connection, with TLS, is there';
+COMMENT ON COLUMN llmq.endpoint.first_byte_timeout IS
+    'from the connection to the first byte of the answer; NULL: none of its own';
+COMMENT ON COLUMN llmq.endpoint.idle_timeout IS 'between two portions of the answer; NULL: none of its own';
+COMMENT ON COLUMN llmq.endpoint.input_price IS 'price per million tokens of what is sent';
+COMMENT ON COLUMN llmq.endpoint.cached_price IS 'price per million tokens that were read from a cache';
+COMMENT ON COLUMN llmq.endpoint.output_price IS 'price per million tokens of answers';
+COMMENT ON COLUMN llmq.endpoint.breaker_failures IS 'failures in a row after which it is left alone';
+COMMENT ON COLUMN llmq.endpoint.breaker_cooldown IS 'how long it is left alone before one call tries it out';
+COMMENT ON COLUMN llmq.endpoint.enabled IS 'false: no call is made there';
 
 CREATE TABLE llmq.queue (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 128),
@@ -67,18 +85,33 @@ CREATE TABLE llmq.queue (
 );
 COMMENT ON TABLE llmq.queue IS
     'policies, one row a queue; the queue "default" needs no row: without one the column defaults hold';
+COMMENT ON COLUMN llmq.queue.name IS 'what submit calls it';
 COMMENT ON COLUMN llmq.queue.endpoints IS
     'names of endpoints in order of preference; NULL: every enabled endpoint by name; {}: none';
+COMMENT ON COLUMN llmq.queue.paused IS
+    'true: no delivery starts; jobs can be submitted, and calls under way go on';
+COMMENT ON COLUMN llmq.queue.max_in_flight IS 'deliveries at once, of all workers together; NULL: no limit';
+COMMENT ON COLUMN llmq.queue.max_ready IS 'ready jobs, beyond which submit is refused (PT429); NULL: no limit';
 COMMENT ON COLUMN llmq.queue.call_timeout IS 'wall clock of one network call';
 COMMENT ON COLUMN llmq.queue.deadline IS 'all attempts and sleeps of one delivery';
 COMMENT ON COLUMN llmq.queue.max_attempts IS 'network calls in one delivery';
 COMMENT ON COLUMN llmq.queue.min_attempt IS
     'no attempt starts with less time left (never more than call_timeout)';
+COMMENT ON COLUMN llmq.queue.backoff_base IS
+    'the wait after a first failed attempt is random up to this, and may be twice as long after each further one';
 COMMENT ON COLUMN llmq.queue.backoff_cap IS
     'longest wait in place between two attempts; a provider''s longer wish defers the job';
 COMMENT ON COLUMN llmq.queue.max_deliveries IS 'deliveries that count before the job is dead';
+COMMENT ON COLUMN llmq.queue.redelivery_base IS
+    'the wait after a first failed delivery is random up to this, and may be twice as long after each further one';
+COMMENT ON COLUMN llmq.queue.redelivery_cap IS 'longest wait between two deliveries';
 COMMENT ON COLUMN llmq.queue.max_age IS 'after its submission a job is delivered no more: expired';
 COMMENT ON COLUMN llmq.queue.retention IS 'how long a finished job and its key are kept';
+COMMENT ON COLUMN llmq.queue.accept_truncated IS 'an answer that stopped at the token limit is a success';
+COMMENT ON COLUMN llmq.queue.require_json IS 'the text must be JSON, and stands in llmq.result.json';
+COMMENT ON COLUMN llmq.queue.fallback_on IS
+    'classes of errors after which the next endpoint is called, beyond those that are retried';
+COMMENT ON COLUMN llmq.queue.notify_done IS 'NOTIFY llmq_done with the job_id of each final job';
 
 CREATE TABLE llmq.destination (
     topic text PRIMARY KEY CHECK (length(topic) BETWEEN 1 AND 128),
@@ -133,6 +166,11 @@ CREATE TABLE llmq.budget (
 );
 COMMENT ON TABLE llmq.budget IS
     'what a tenant may spend in a period; * is each tenant without a row, by itself';
+COMMENT ON COLUMN llmq.budget.tenant IS 'whose budget it is; *: of each tenant without a row, by itself';
+COMMENT ON COLUMN llmq.budget.period IS 'after which it begins anew, counted from 2000-01-01 UTC';
+COMMENT ON COLUMN llmq.budget.max_cost IS 'by the prices of endpoints; NULL: no limit';
+COMMENT ON COLUMN llmq.budget.max_tokens IS 'input and output; NULL: no limit';
+COMMENT ON COLUMN llmq.budget.hard IS 'true: submit is refused (PT402) when it is spent; false: jobs wait';
 
 CREATE TABLE llmq.role_tenant (
     role name NOT NULL,
@@ -140,3 +178,5 @@ CREATE TABLE llmq.role_tenant (
     PRIMARY KEY (role, tenant)
 );
 COMMENT ON TABLE llmq.role_tenant IS 'the tenants that a role and its members may name besides their own';
+COMMENT ON COLUMN llmq.role_tenant.role IS 'a role, whose members count too';
+COMMENT ON COLUMN llmq.role_tenant.tenant IS 'whom it may name as tenant';

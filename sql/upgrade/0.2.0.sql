@@ -95,3 +95,47 @@ SELECT pg_catalog.pg_extension_config_dump('llmq.message_deferred', '');
 SELECT pg_catalog.pg_extension_config_dump('llmq.message_lease', '');
 
 DROP FUNCTION llmq.worker_poll(bigint, bigint, int, text, jsonb);
+
+-- -- words ------------------------------------------------------------------------------------
+
+COMMENT ON COLUMN llmq.endpoint.name IS 'what queues, results and attempts call it';
+COMMENT ON COLUMN llmq.endpoint.stream IS 'ask for a stream; the answer is committed when it is whole';
+COMMENT ON COLUMN llmq.endpoint.max_in_flight IS 'calls at once, of all workers together; NULL: no limit';
+COMMENT ON COLUMN llmq.endpoint.requests_per_minute IS
+    'the provider''s quota, for all workers together; NULL: none';
+COMMENT ON COLUMN llmq.endpoint.tokens_per_minute IS
+    'the provider''s quota, for all workers together; NULL: none';
+COMMENT ON COLUMN llmq.endpoint.idempotency_header IS
+    'name of a header that carries a key of job and endpoint, the same in every attempt';
+COMMENT ON COLUMN llmq.endpoint.connect_timeout IS 'until the connection, with TLS, is there';
+COMMENT ON COLUMN llmq.endpoint.first_byte_timeout IS
+    'from the connection to the first byte of the answer; NULL: none of its own';
+COMMENT ON COLUMN llmq.endpoint.idle_timeout IS 'between two portions of the answer; NULL: none of its own';
+COMMENT ON COLUMN llmq.endpoint.input_price IS 'price per million tokens of what is sent';
+COMMENT ON COLUMN llmq.endpoint.cached_price IS 'price per million tokens that were read from a cache';
+COMMENT ON COLUMN llmq.endpoint.output_price IS 'price per million tokens of answers';
+COMMENT ON COLUMN llmq.endpoint.breaker_failures IS 'failures in a row after which it is left alone';
+COMMENT ON COLUMN llmq.endpoint.breaker_cooldown IS 'how long it is left alone before one call tries it out';
+COMMENT ON COLUMN llmq.endpoint.enabled IS 'false: no call is made there';
+COMMENT ON COLUMN llmq.queue.name IS 'what submit calls it';
+COMMENT ON COLUMN llmq.queue.paused IS
+    'true: no delivery starts; jobs can be submitted, and calls under way go on';
+COMMENT ON COLUMN llmq.queue.max_in_flight IS 'deliveries at once, of all workers together; NULL: no limit';
+COMMENT ON COLUMN llmq.queue.max_ready IS 'ready jobs, beyond which submit is refused (PT429); NULL: no limit';
+COMMENT ON COLUMN llmq.queue.backoff_base IS
+    'the wait after a first failed attempt is random up to this, and may be twice as long after each further one';
+COMMENT ON COLUMN llmq.queue.redelivery_base IS
+    'the wait after a first failed delivery is random up to this, and may be twice as long after each further one';
+COMMENT ON COLUMN llmq.queue.redelivery_cap IS 'longest wait between two deliveries';
+COMMENT ON COLUMN llmq.queue.accept_truncated IS 'an answer that stopped at the token limit is a success';
+COMMENT ON COLUMN llmq.queue.require_json IS 'the text must be JSON, and stands in llmq.result.json';
+COMMENT ON COLUMN llmq.queue.fallback_on IS
+    'classes of errors after which the next endpoint is called, beyond those that are retried';
+COMMENT ON COLUMN llmq.queue.notify_done IS 'NOTIFY llmq_done with the job_id of each final job';
+COMMENT ON COLUMN llmq.budget.tenant IS 'whose budget it is; *: of each tenant without a row, by itself';
+COMMENT ON COLUMN llmq.budget.period IS 'after which it begins anew, counted from 2000-01-01 UTC';
+COMMENT ON COLUMN llmq.budget.max_cost IS 'by the prices of endpoints; NULL: no limit';
+COMMENT ON COLUMN llmq.budget.max_tokens IS 'input and output; NULL: no limit';
+COMMENT ON COLUMN llmq.budget.hard IS 'true: submit is refused (PT402) when it is spent; false: jobs wait';
+COMMENT ON COLUMN llmq.role_tenant.role IS 'a role, whose members count too';
+COMMENT ON COLUMN llmq.role_tenant.tenant IS 'whom it may name as tenant';

@@ -11,6 +11,14 @@ SELECT is_empty($$
 $$, 'every table and view, of whatever kind, has a comment');
 
 SELECT is_empty($$
+    SELECT format('%s.%s', c.relname, a.attname)
+    FROM unnest('{endpoint, queue, destination, budget, role_tenant}'::text[]) AS t (name)
+    JOIN pg_class AS c ON c.oid = ('llmq.' || t.name)::regclass
+    JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE col_description(c.oid, a.attnum) IS NULL
+$$, 'every column of a table of configuration has a comment');
+
+SELECT is_empty($$
     SELECT t.oid::regtype FROM pg_type AS t LEFT JOIN pg_class AS c ON c.oid = t.typrelid
     WHERE t.typnamespace = 'llmq'::regnamespace AND t.typelem = 0
         AND (c.relkind IS NULL OR c.relkind = 'c')
