@@ -353,9 +353,10 @@ test-dist test-deb:
 
 .PHONY: dist deb test-dist test-deb
 
-# Kills, stops and disturbs everything, and asks whether the promises were kept.
-torture:
-	LLMQ_BUILD=$(CURDIR) SEED="$(SEED)" MINUTES="$(MINUTES)" KILLS="$(KILLS)" $(srcdir)/test/torture/run
+# torture kills, stops and disturbs everything, and asks whether the promises were kept; soak is a
+# steady load, and asks whether anything grows.
+torture soak:
+	LLMQ_BUILD=$(CURDIR) SEED="$(SEED)" MINUTES="$(MINUTES)" KILLS="$(KILLS)" $(srcdir)/test/torture/run $@
 
 # -- The house ---------------------------------------------------------------------------
 
@@ -371,4 +372,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture dist test-dist bench-relay bench-scale format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale format format-check check-layers

@@ -28,8 +28,8 @@ use Torture::Ledger;
 use Torture::Troop;
 use Torture::Verdict;
 
-# Options: seed, seconds (of the storm), kills (of the server; the storm ends when there were so many, if
-# given), clients and programs (how many), calm (mean seconds between two faults of the server), client_kills (a second).
+# Options: seed, seconds (of the storm), kills (of the server; if given, the storm ends when there were so
+# many), clients and programs (how many), calm (mean seconds between two faults of the server), client_kills (a second).
 # Returns {pg, dir, verdict, figures, kills, restarts}.
 sub run
 {
@@ -97,7 +97,7 @@ sub strike_on
 {
 	my ($assassin, %options) = @_;
 	my $end = now() + $options{seconds};
-	while ($options{kills} ? $assassin->{restarts} < $options{kills} : now() < $end)
+	while (now() < $end && $assassin->{restarts} < ($options{kills} || 'inf'))
 	{
 		sleep $assassin->{chance}->wait($options{calm});
 		$assassin->strike;

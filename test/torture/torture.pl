@@ -10,8 +10,8 @@ use LlmqTest;
 use Torture;
 
 $| = 1;
-my $minutes = $ENV{MINUTES} || 5;
-my $report = Torture::run(seed => $ENV{SEED}, seconds => 60 * $minutes, kills => $ENV{KILLS} || 0, clients => 10, programs => 2, calm => 0.7,
+my $minutes = $ENV{MINUTES} || ($ENV{KILLS} ? 600 : 5);
+my $report = Torture::run(seed => $ENV{SEED}, seconds => 60 * $minutes, kills => $ENV{KILLS} || 0, clients => 10, programs => 2, calm => 0.3,
 	client_kills => 8);
 
 print "\nkilled:\n";
