@@ -189,6 +189,8 @@ CREATE TABLE llmq.attempt (
     traceparent text,
     PRIMARY KEY (job_id, delivery, attempt)
 );
+-- For those who look at a span of time; a B-tree would cost each settling more.
+CREATE INDEX attempt_started_at_idx ON llmq.attempt USING brin (started_at) WITH (autosummarize = on);
 COMMENT ON TABLE llmq.attempt IS
     'network calls, one row each; attempt 0 stands for the unknown calls of a delivery whose worker was lost';
 COMMENT ON COLUMN llmq.attempt.retry_after IS 'the provider''s wish';

@@ -16,11 +16,12 @@ BEGIN
     DROP POLICY IF EXISTS submitter ON llmq.result;
     CREATE POLICY submitter ON llmq.result FOR SELECT USING (llmq.may_see(llmq.submitter(job_id)));
     DROP POLICY IF EXISTS submitter ON llmq.attempt;
-    CREATE POLICY submitter ON llmq.attempt FOR SELECT USING (llmq.may_see(llmq.submitter(job_id)));
-    -- Those who watch the server see every attempt, unless they could read its words too.
-    DROP POLICY IF EXISTS monitor ON llmq.attempt;
-    CREATE POLICY monitor ON llmq.attempt FOR SELECT TO pg_monitor
-        USING (NOT has_column_privilege(current_user, 'llmq.attempt', 'error_message', 'SELECT'));
+    -- Those who watch the server see every attempt, unless they could read its words too.  Asked
+    -- first, and once: whose job it is would have to be looked up for each row.
+    CREATE POLICY submitter ON llmq.attempt FOR SELECT USING (
+        (SELECT pg_has_role('pg_monitor', 'USAGE')
+            AND NOT has_column_privilege('llmq.attempt', 'error_message', 'SELECT'))
+        OR llmq.may_see(llmq.submitter(job_id)));
 END
 $$;
 
@@ -63,9 +64,9 @@ BEGIN
     PERFORM llmq.grant_submit(role);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON llmq.endpoint, llmq.queue, llmq.destination,
         llmq.budget, llmq.role_tenant TO %s', role);
-    EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy, llmq.queue_status TO %s', role);
+    EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy, llmq.queue_status, llmq.outbox_status TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['redrive', 'redrive_queue', 'redrive_outbox', 'prune', 'check',
-        'start_worker', 'stop_worker', 'resume_after_restore', 'lost_sessions', 'queue_lines', 'default_queue']);
+        'start_worker', 'stop_worker', 'resume_after_restore', 'lost_sessions', 'queue_lines', 'outbox_lines', 'default_queue']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_admin(regrole) IS
@@ -86,9 +87,9 @@ COMMENT ON FUNCTION llmq.grant_worker(regrole) IS
 
 -- Those who watch the server: every job and attempt, without what was said in it.
 GRANT USAGE ON SCHEMA llmq TO pg_monitor;
-GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status TO pg_monitor;
+GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status, llmq.outbox_status TO pg_monitor;
 GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status,
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
     bytes_in, billing, request_id, traceparent) ON llmq.attempt TO pg_monitor;
 GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text),
-    llmq.lost_sessions(bigint), llmq.queue_lines(), llmq.explain(uuid) TO pg_monitor;
+    llmq.lost_sessions(bigint), llmq.queue_lines(), llmq.outbox_lines(), llmq.explain(uuid) TO pg_monitor;

@@ -1,11 +1,11 @@
--- Sight: how queues stand, for those who watch the server.
+-- Sight: how queues and outbox stand, for those who watch the server.  However much waits,
+-- little is read: where there is more than that, `at_least` says so.
 
 -- What llmq.queue_status shows; those who look need no right on what it is made of.
---
--- However much waits, little is read: the first `most` rows of each table of waiting and running
--- jobs, whatever their queues are, and as many dead jobs of each queue.  Where there are that
--- many, `at_least` names the state, whose numbers are lower bounds then.  Not so the ready
--- jobs of queues with max_ready, as long as somebody works: workers publish their depth.
+-- The first `most` rows of each table of waiting and running jobs are read, whatever their
+-- queues are, and as many dead jobs of each queue.  Where there are that many, the numbers
+-- are lower bounds.  Not so the ready jobs of queues with max_ready, as long as somebody
+-- works: workers publish their depth.
 CREATE OR REPLACE FUNCTION llmq.queue_lines()
 RETURNS TABLE (queue text, paused boolean, ready bigint, scheduled bigint, blocked bigint, running bigint,
     dead bigint, at_least text[], oldest_ready interval, next_due timestamptz, in_flight bigint,
@@ -77,3 +77,54 @@ COMMENT ON FUNCTION llmq.queue_lines() IS 'what llmq.queue_status shows';
 CREATE OR REPLACE VIEW llmq.queue_status AS SELECT * FROM llmq.queue_lines();
 COMMENT ON VIEW llmq.queue_status IS
     'one row a queue that is configured, or has jobs that wait, run or are dead: how many, how long they have waited, and why; of each state 10,000 jobs are counted at most, and at_least names the states with more';
+
+-- What llmq.outbox_status shows, in the same way: the first `most` messages of each state.
+CREATE OR REPLACE FUNCTION llmq.outbox_lines()
+RETURNS TABLE (topic text, destination text, enabled boolean, pending bigint, deferred bigint, in_flight bigint,
+    dead bigint, at_least text[], oldest_pending interval, next_attempt_at timestamptz)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_sort = off
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    most constant int := 10000;
+BEGIN
+    RETURN QUERY
+        WITH place AS MATERIALIZED (
+            (SELECT p.topic, 'pending' AS state, p.id, NULL::timestamptz AS next_attempt_at
+            FROM llmq.message_pending AS p ORDER BY p.id LIMIT most)
+            UNION ALL
+            (SELECT w.topic, 'deferred', w.id, w.next_attempt_at
+            FROM llmq.message_deferred AS w ORDER BY w.next_attempt_at LIMIT most)
+            UNION ALL
+            (SELECT l.topic, 'in_flight', l.id, NULL
+            FROM llmq.message_lease AS l ORDER BY l.id LIMIT most)
+            UNION ALL
+            (SELECT m.topic, 'dead', d.id, NULL
+            FROM (SELECT k.id FROM llmq.message_done AS k
+                WHERE k.dead_at IS NOT NULL ORDER BY k.dead_at DESC LIMIT most) AS d
+            JOIN llmq.message AS m ON m.id = d.id)
+        ), cut AS MATERIALIZED (
+            SELECT p.state FROM place AS p GROUP BY p.state HAVING count(*) >= most
+        ), line AS MATERIALIZED (
+            SELECT p.topic, count(*) FILTER (WHERE p.state = 'pending') AS pending,
+                count(*) FILTER (WHERE p.state = 'deferred') AS deferred,
+                count(*) FILTER (WHERE p.state = 'in_flight') AS in_flight,
+                count(*) FILTER (WHERE p.state = 'dead') AS dead,
+                min(p.id) FILTER (WHERE p.state = 'pending') AS first_id,
+                min(p.next_attempt_at) AS next_attempt_at
+            FROM place AS p GROUP BY p.topic
+        )
+        SELECT l.topic, t.topic, t.enabled, l.pending, l.deferred, l.in_flight, l.dead,
+            ARRAY(SELECT c.state FROM cut AS c),
+            clock_timestamp() - (SELECT m.created_at FROM llmq.message AS m WHERE m.id = l.first_id),
+            l.next_attempt_at
+        FROM line AS l CROSS JOIN LATERAL llmq.destination_of(l.topic) AS t;
+END
+$$;
+COMMENT ON FUNCTION llmq.outbox_lines() IS 'what llmq.outbox_status shows';
+
+CREATE OR REPLACE VIEW llmq.outbox_status AS SELECT * FROM llmq.outbox_lines();
+COMMENT ON VIEW llmq.outbox_status IS
+    'one row a topic with messages that are not sent: where they go (destination NULL: they are pulled), and how many wait, are under way or are dead; of each state 10,000 are counted at most, and at_least names the states with more';

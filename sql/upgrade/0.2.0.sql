@@ -96,6 +96,11 @@ SELECT pg_catalog.pg_extension_config_dump('llmq.message_lease', '');
 
 DROP FUNCTION llmq.worker_poll(bigint, bigint, int, text, jsonb);
 
+-- -- sight ------------------------------------------------------------------------------------
+
+CREATE INDEX attempt_started_at_idx ON llmq.attempt USING brin (started_at) WITH (autosummarize = on);
+DROP POLICY monitor ON llmq.attempt;
+
 -- -- words ------------------------------------------------------------------------------------
 
 COMMENT ON COLUMN llmq.endpoint.name IS 'what queues, results and attempts call it';

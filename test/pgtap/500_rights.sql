@@ -125,6 +125,7 @@ SELECT lives_ok('SELECT llmq.prune()', 'prunes');
 SELECT lives_ok('SELECT llmq.redrive(job_id) FROM alice', 'redrives');
 SELECT throws_ok('SELECT * FROM llmq.job', '42501', NULL, 'and reads no prompt');
 SELECT isnt_empty('SELECT * FROM llmq.queue_status', 'it sees how queues stand');
+SELECT lives_ok('SELECT * FROM llmq.outbox_status', 'and how topics do');
 RESET ROLE;
 
 SET LOCAL ROLE llmq_watch;
@@ -133,6 +134,7 @@ SELECT is_empty('SELECT text, json, metadata, error_message FROM llmq.job_status
     'without what was said in them');
 SELECT throws_ok('SELECT * FROM llmq.result', '42501', NULL, 'and no result');
 SELECT isnt_empty('SELECT * FROM llmq.queue_status', 'it sees how queues stand');
+SELECT lives_ok('SELECT * FROM llmq.outbox_status', 'and how topics do');
 SELECT is((SELECT count(*) FROM (SELECT outcome, billing FROM llmq.attempt) AS a), 2::bigint, 'it sees every attempt');
 SELECT throws_ok('SELECT error_message FROM llmq.attempt', '42501', NULL, 'without its words');
 RESET ROLE;

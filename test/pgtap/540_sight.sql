@@ -1,4 +1,4 @@
--- Sight: llmq.queue_status tells how queues stand, and reads little for it.
+-- Sight: llmq.queue_status and outbox_status tell how queues and topics stand, and read little for it.
 BEGIN;
 SELECT no_plan();
 
@@ -75,6 +75,25 @@ SELECT cmp_ok(b.rows - a.rows, '>=', 10000::bigint, format('one look reads %s, a
 FROM seen AS a JOIN seen AS b ON b.name = a.name AND a.pass = 1 AND b.pass = 2;
 SELECT cmp_ok(b.rows - a.rows, '<', 21000::bigint, 'but of its 30,000 no more than 10,000, each in the index and in the table')
 FROM seen AS a JOIN seen AS b ON b.name = a.name AND a.pass = 1 AND b.pass = 2;
+
+-- -- the outbox -----------------------------------------------------------------------------------------
+
+SELECT is_empty('SELECT * FROM llmq.outbox_status', 'an empty outbox has no row');
+INSERT INTO llmq.destination (topic, kind, url, enabled) VALUES ('hook.*', 'webhook', 'http://127.0.0.1:9/', false);
+SELECT llmq.enqueue_outbox('hook.a', '{}', 'a' || n) FROM generate_series(1, 3) AS n;
+SELECT llmq.enqueue_outbox('pulled', '{}', 'p' || n) FROM generate_series(1, 4) AS n;
+SELECT * FROM llmq.outbox_claim('pulled', 1);
+WITH late AS (DELETE FROM llmq.message_pending WHERE id = (SELECT max(id) FROM llmq.message WHERE topic = 'pulled') RETURNING id)
+INSERT INTO llmq.message_deferred (id, topic, attempts, next_attempt_at) SELECT id, 'pulled', 1, '2100-01-01 00:00+00' FROM late;
+WITH dead AS (DELETE FROM llmq.message_pending WHERE id = (SELECT max(id) FROM llmq.message WHERE topic = 'hook.a') RETURNING id)
+INSERT INTO llmq.message_done (id, attempts, dead_at) SELECT id, 10, now() FROM dead;
+SELECT results_eq('SELECT topic, destination, enabled, pending, deferred, in_flight, dead, next_attempt_at FROM llmq.outbox_status ORDER BY 1',
+    $$VALUES ('hook.a', 'hook.*', false, 2::bigint, 0::bigint, 0::bigint, 1::bigint, NULL::timestamptz),
+        ('pulled', NULL, NULL, 2, 1, 1, 0, '2100-01-01 00:00+00')$$, 'messages that are not sent are counted by topic');
+SELECT ok(bool_and(oldest_pending >= '0' AND at_least = '{}'), 'with the age of the first that waits') FROM llmq.outbox_status;
+INSERT INTO llmq.message_pending (id, topic) SELECT -n, 'hook.b' FROM generate_series(1, 30000) AS n;
+SELECT is((SELECT format('%s %s', pending, at_least) FROM llmq.outbox_status WHERE topic = 'hook.b'), '10000 {pending}',
+    'up to a limit');
 
 SELECT * FROM finish();
 ROLLBACK;
