@@ -19,7 +19,9 @@ ENGINE_OBJS = \
 	bgworker/email_verdict.o \
 	bgworker/engine.o \
 	bgworker/engine_call.o \
+	bgworker/engine_endpoint.o \
 	bgworker/engine_leave.o \
+	bgworker/engine_limits.o \
 	bgworker/engine_poll.o \
 	bgworker/engine_report.o \
 	bgworker/engine_store.o \
@@ -101,6 +103,7 @@ SERVER_OBJS = \
 	extension/functions.o \
 	extension/key_wait.o \
 	extension/launcher.o \
+	extension/limit.o \
 	extension/llmq.o \
 	extension/owner.o \
 	extension/service.o \
@@ -130,7 +133,7 @@ SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql de
 	submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
 	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_messages.sql \
-	worker_message_settle.sql worker_program.sql settler.sql control.sql steering.sql explain.sql sight.sql \
+	worker_message_settle.sql worker_program.sql limits.sql settler.sql control.sql steering.sql explain.sql sight.sql \
 	check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 
@@ -328,7 +331,7 @@ test-peers:
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
-bench-worker bench-queue bench-relay bench-scale:
+bench-worker bench-queue bench-relay bench-scale bench-limits:
 	LLMQ_BUILD=$(CURDIR) LOAD_SECONDS="$(or $(SECONDS),$(LOAD_SECONDS))" $(srcdir)/test/bench/run $(@:bench-%=%)
 
 # -- Archives for those who install from source: PGXN takes the .zip --------------------
@@ -373,4 +376,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers

@@ -32,6 +32,7 @@ static bool read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *e
 static bool read_queue(LlmqConfig *config, const json_t *row, LlmqQueue *queue);
 static bool read_destination(LlmqConfig *config, const json_t *row, LlmqDestination *destination);
 static const char *read_headers(LlmqConfig *config, const json_t *row);
+static uint32_t read_classes(const json_t *names);
 static bool read_chain(LlmqConfig *config, const json_t *names, LlmqQueue *queue);
 static void read_policy(const json_t *row, LlmqPolicy *policy);
 
@@ -224,6 +225,10 @@ read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint)
 	endpoint->first_byte_timeout_us = get_int(row, "first_byte_timeout", 0);
 	endpoint->idle_timeout_us = get_int(row, "idle_timeout", 0);
 	endpoint->headers = read_headers(config, row);
+	endpoint->rates.requests_per_minute = get_int(row, "requests_per_minute", 0);
+	endpoint->rates.tokens_per_minute = get_int(row, "tokens_per_minute", 0);
+	endpoint->breaker_failures = (int) get_int(row, "breaker_failures", 5);
+	endpoint->breaker_cooldown_us = get_int(row, "breaker_cooldown", 30000000);
 	return endpoint->name != NULL && endpoint->url != NULL;
 }
 
@@ -276,7 +281,25 @@ read_queue(LlmqConfig *config, const json_t *row, LlmqQueue *queue)
 	queue->max_in_flight = (int) get_int(row, "max_in_flight", 0);
 	queue->max_ready = (int) get_int(row, "max_ready", 0);
 	read_policy(row, &queue->policy);
+	queue->policy.fallback_on = read_classes(json_object_get(row, "fallback_on"));
 	return queue->name != NULL && read_chain(config, json_object_get(row, "endpoints"), queue);
+}
+
+/* Names of classes as bits; a name that is none is passed over. */
+static uint32_t
+read_classes(const json_t *names)
+{
+	uint32_t classes = 0;
+	LlmqErrorClass error_class;
+
+	for (size_t i = 0; i < json_array_size(names); i++)
+	{
+		const char *name = json_string_value(json_array_get(names, i));
+
+		if (name != NULL && llmq_error_find(name, &error_class))
+			classes |= UINT32_C(1) << error_class;
+	}
+	return classes;
 }
 
 /* Names that are not there, or not enabled, are passed over; null stands for all by name. */

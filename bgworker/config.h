@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "gate.h"
 #include "outcome.h"
 
 /* What holds for one delivery: the queue's policy under the job's. */
@@ -27,6 +28,7 @@ typedef struct LlmqPolicy
 	int max_attempts;
 	bool accept_truncated;
 	bool require_json;
+	uint32_t fallback_on; /* 1 << class, for classes that go on to the next endpoint at once */
 } LlmqPolicy;
 
 typedef struct LlmqEndpoint
@@ -44,13 +46,17 @@ typedef struct LlmqEndpoint
 	int64_t connect_timeout_us;
 	int64_t first_byte_timeout_us; /* 0: none */
 	int64_t idle_timeout_us;	   /* 0: none */
+	LlmqRates rates;
+	int breaker_failures;
+	int64_t breaker_cooldown_us;
 
 	/* Kept by the engine. */
 	int in_flight;			   /* calls of this worker */
 	int64_t paused_until_us;   /* the provider wants to be left alone; 0: never */
 	int64_t secret_checked_us; /* 0: never */
 	bool secret_found;
-	int64_t reported; /* the trouble that llmq.endpoint_trouble shows; see engine_report.c */
+	LlmqGate gate;
+	LlmqTrouble reported; /* that llmq.endpoint_trouble shows; see engine_report.c */
 } LlmqEndpoint;
 
 typedef struct LlmqQueue

@@ -46,7 +46,7 @@ llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery *delivery,
 						  .error_class = verdict->error_class,
 						  .delay_us = wish,
 						  .counted = false};
-	if (delivery->attempts >= policy->max_attempts)
+	if (delivery->attempts_here >= policy->max_attempts)
 		return redeliver(policy, delivery, verdict->error_class, wish, random);
 
 	wait = wish >= 0 ? wish
@@ -55,6 +55,16 @@ llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery *delivery,
 	if (wait + policy->min_attempt_us > left)
 		return redeliver(policy, delivery, LLMQ_ERROR_DEADLINE_EXCEEDED, wish, random);
 	return (LlmqStep){.kind = LLMQ_STEP_RETRY, .retry_at_us = now_us + wait};
+}
+
+bool
+llmq_delivery_may_fall_back(const LlmqPolicy *policy, const LlmqDelivery *delivery,
+							const LlmqVerdict *verdict, const LlmqStep *step, int64_t now_us)
+{
+	if (step->kind == LLMQ_STEP_SUCCEED || llmq_delivery_is_over(policy, delivery, now_us))
+		return false;
+	return step->kind == LLMQ_STEP_REDELIVER ||
+		   (policy->fallback_on >> verdict->error_class & 1) != 0;
 }
 
 int64_t

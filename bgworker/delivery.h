@@ -21,7 +21,8 @@
 typedef struct LlmqDelivery
 {
 	int64_t started_us; /* monotonic; the deadline counts from here */
-	int attempts;		/* network calls that were made */
+	int attempts;		/* network calls that were made... */
+	int attempts_here;	/* ...to the endpoint that was called last, without a break */
 	int counted_before; /* earlier deliveries that count, for the redelivery delay */
 } LlmqDelivery;
 
@@ -45,6 +46,15 @@ typedef struct LlmqStep
 /* Decides after an attempt whose verdict is in; delivery->attempts includes it. */
 extern LlmqStep llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery *delivery,
 								   const LlmqVerdict *verdict, int64_t now_us, LlmqRandom *random);
+
+/*
+ * Whether a job goes on to another endpoint instead, if there is one: when this one's
+ * attempts are spent, when what it wishes is more than can be waited for, and for the
+ * classes that the queue names.
+ */
+extern bool
+llmq_delivery_may_fall_back(const LlmqPolicy *policy, const LlmqDelivery *delivery,
+							const LlmqVerdict *verdict, const LlmqStep *step, int64_t now_us);
 
 /* How long an attempt that starts now may take: min(call_timeout, what is left). */
 extern int64_t

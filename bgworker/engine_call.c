@@ -9,7 +9,6 @@
 #include "engine_private.h"
 
 #include <jansson.h>
-#include <limits.h>
 #include <stdio.h>
 
 #include "secret.h"
@@ -23,164 +22,43 @@
 /* How long to wait when the machine itself had no descriptor or memory for a call. */
 #define LOCAL_TROUBLE_WAIT_US 250000
 
-/* How long to wait for a slot of an endpoint that has as many calls as it may have. */
-#define BUSY_WAIT_US 50000
-
-/* How long an endpoint whose secret is missing is left alone. */
-#define SECRET_RECHECK_US 1000000
-
 static bool start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint);
-static void wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, LlmqQueue *queue);
+static void wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, const LlmqChoice *choice);
 static void finish_call(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result);
 static void end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step);
 static void wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us);
 
-/* Notes whether an endpoint's secret was there; jobs are not claimed for one that lacks it. */
-static void
-note_secret(LlmqEngine *engine, LlmqEndpoint *endpoint, bool found, const char *reason)
-{
-	if (!found && (endpoint->secret_found || endpoint->secret_checked_us == 0))
-		llmq_engine_log(engine, LLMQ_LOG_WARNING, "jobs for endpoint \"%s\" wait: %s",
-						endpoint->name, reason);
-	endpoint->secret_checked_us = engine->now.mono_us;
-	endpoint->secret_found = found;
-}
-
-/* Whether the secret that an endpoint needs is there; looked up at most once a second. */
-bool
-llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint)
-{
-	char error[CALL_ERROR_MAX];
-	LlmqArena *arena;
-	bool found;
-
-	if (endpoint->credential == NULL)
-		return true;
-	if (endpoint->secret_checked_us != 0 &&
-		engine->now.mono_us - endpoint->secret_checked_us < SECRET_RECHECK_US)
-		return endpoint->secret_found;
-	arena = llmq_arena_create(LLMQ_SECRET_MAX_BYTES * 2);
-	found = arena != NULL && llmq_secret_read(arena, engine->options.secrets_directory,
-											  endpoint->credential, error, sizeof(error)) != NULL;
-	llmq_arena_destroy(arena);
-	note_secret(engine, endpoint, found, arena == NULL ? "out of memory" : error);
-	return found;
-}
-
 /*
- * This worker's share of a limit that all workers of the database keep together.
- * The shares add up to the limit, so it holds without asking each other; a worker
- * whose rank is beyond the limit has none.
- */
-static int
-share(const LlmqEngine *engine, int limit)
-{
-	int workers = engine->workers > 0 ? engine->workers : 1;
-
-	return limit / workers + (engine->rank < limit % workers ? 1 : 0);
-}
-
-/* How many more calls an endpoint may get from this worker; INT_MAX: no limit. */
-static int
-endpoint_room(const LlmqEngine *engine, const LlmqEndpoint *endpoint)
-{
-	if (endpoint->max_in_flight == 0)
-		return INT_MAX;
-	return share(engine, endpoint->max_in_flight) - endpoint->in_flight;
-}
-
-static bool
-is_usable(LlmqEngine *engine, LlmqEndpoint *endpoint)
-{
-	return endpoint->paused_until_us <= engine->now.mono_us &&
-		   endpoint_room(engine, endpoint) > 0 && llmq_engine_has_secret(engine, endpoint);
-}
-
-/* The first endpoint of a queue's chain that can be called now, or NULL. */
-LlmqEndpoint *
-llmq_engine_choose(LlmqEngine *engine, LlmqQueue *queue)
-{
-	for (int i = 0; queue != NULL && i < queue->endpoint_count; i++)
-	{
-		if (is_usable(engine, queue->endpoints[i]))
-			return queue->endpoints[i];
-	}
-	return NULL;
-}
-
-/* How many jobs of a queue may be claimed now; a job that cannot run stays where it is. */
-int
-llmq_engine_allowance(void *context, const char *name)
-{
-	LlmqEngine *engine = context;
-	LlmqQueue *queue = llmq_config_queue(engine->config, name);
-	int allowed = 0;
-
-	if (queue == NULL || queue->paused)
-		return 0;
-	for (int i = 0; i < queue->endpoint_count; i++)
-	{
-		LlmqEndpoint *endpoint = queue->endpoints[i];
-
-		if (!is_usable(engine, endpoint))
-			continue;
-		if (endpoint_room(engine, endpoint) == INT_MAX)
-		{
-			allowed = INT_MAX;
-			break;
-		}
-		allowed += endpoint_room(engine, endpoint);
-	}
-	if (queue->max_in_flight > 0 &&
-		allowed > share(engine, queue->max_in_flight) - queue->in_flight)
-		allowed = share(engine, queue->max_in_flight) - queue->in_flight;
-	return allowed;
-}
-
-/* When an endpoint of a queue that has its secret can be called again; LLMQ_NEVER if it has none.
- */
-static int64_t
-next_chance(LlmqEngine *engine, LlmqQueue *queue)
-{
-	int64_t soonest = LLMQ_NEVER;
-
-	for (int i = 0; queue != NULL && i < queue->endpoint_count; i++)
-	{
-		LlmqEndpoint *endpoint = queue->endpoints[i];
-		int64_t when = endpoint->paused_until_us;
-
-		if (!llmq_engine_has_secret(engine, endpoint))
-			continue;
-		if (when < engine->now.mono_us + BUSY_WAIT_US)
-			when = engine->now.mono_us + BUSY_WAIT_US;
-		if (when < soonest)
-			soonest = when;
-	}
-	return soonest;
-}
-
-/*
- * No endpoint can be called now.  The job waits in place for one that is paused
- * or busy, if its deadline allows; else it goes back uncounted, to come again
- * when there is one, or when somebody has configured one.
+ * No endpoint can be called now.  A job waits in place for a quota or a slot as long as
+ * its deadline allows, for other things as long as between two attempts; else it goes
+ * back, to come again when there is an endpoint, or when somebody has configured one.
+ * That counts if it has made calls of its own: one that tried out an endpoint for all is none.
  */
 static void
-wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, LlmqQueue *queue)
+wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, const LlmqChoice *choice)
 {
 	int64_t now = engine->now.mono_us;
-	int64_t when = next_chance(engine, queue);
+	int64_t last_start =
+		job->delivery.started_us + job->policy.deadline_us - job->policy.min_attempt_us;
+	bool patient =
+		choice->obstacle == LLMQ_OBSTACLE_LIMITER || choice->obstacle == LLMQ_OBSTACLE_BUSY;
 	LlmqStep step = {.kind = LLMQ_STEP_REDELIVER};
 
-	if (when != LLMQ_NEVER &&
-		when + job->policy.min_attempt_us <= job->delivery.started_us + job->policy.deadline_us)
+	if (choice->when_us <= last_start &&
+		(patient || choice->when_us - now <= job->policy.backoff_cap_us))
 	{
-		wait_until(engine, job, when);
+		llmq_engine_await_quota(engine, job, choice);
+		wait_until(engine, job, choice->when_us);
 		return;
 	}
-	if (when != LLMQ_NEVER)
+	if (choice->when_us != LLMQ_NEVER)
 	{
-		step.delay_us = when - now;
-		step.error_class = LLMQ_ERROR_RATE_LIMITED;
+		step.delay_us = choice->when_us - now;
+		step.error_class = choice->obstacle == LLMQ_OBSTACLE_BREAKER   ? LLMQ_ERROR_BREAKER
+						   : choice->obstacle == LLMQ_OBSTACLE_LIMITER ? LLMQ_ERROR_LIMITER
+																	   : LLMQ_ERROR_RATE_LIMITED;
+		step.counted =
+			choice->obstacle != LLMQ_OBSTACLE_PAUSE && job->delivery.attempts > job->probes;
 	}
 	end_delivery(engine, job, step);
 }
@@ -190,23 +68,25 @@ void
 llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job)
 {
 	int64_t now = engine->now.mono_us;
-	LlmqQueue *queue = llmq_config_queue(engine->config, job->queue);
-	LlmqEndpoint *endpoint;
+	LlmqChoice choice;
 
+	llmq_engine_await_no_more(engine, job);
 	if (llmq_delivery_is_over(&job->policy, &job->delivery, now))
 	{
 		end_delivery(engine, job,
 					 llmq_delivery_expire(&job->policy, &job->delivery, &engine->random));
 		return;
 	}
-	endpoint = llmq_engine_choose(engine, queue);
-	if (endpoint == NULL)
+	choice = llmq_engine_choose(engine, job);
+	if (choice.endpoint == NULL || choice.when_us > now)
 	{
-		wait_for_endpoint(engine, job, queue);
+		wait_for_endpoint(engine, job, &choice);
 		return;
 	}
-	if (start_call(engine, job, endpoint))
+	llmq_engine_enter(engine, job, choice.endpoint);
+	if (start_call(engine, job, choice.endpoint))
 		return;
+	llmq_engine_leave(engine, job, choice.endpoint, false);
 	llmq_job_end_call(job, false);
 	if (job->step.kind == LLMQ_STEP_RETRY)
 		wait_until(engine, job, job->step.retry_at_us);
@@ -285,7 +165,7 @@ write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqRepl
 											 endpoint->credential, reason, sizeof(reason));
 		if (target.credential == NULL)
 		{
-			note_secret(engine, endpoint, false, reason);
+			llmq_engine_note_secret(engine, endpoint, false, reason);
 			job->step = (LlmqStep){.kind = LLMQ_STEP_REDELIVER};
 			job->error = llmq_arena_strdup(job->arena, reason);
 			return false;
@@ -353,14 +233,15 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 	return true;
 }
 
-/* The endpoint of the call under way has one call less, if it is still there. */
-static void
+/* The endpoint of the call under way has one call less; returns it, if it is still there. */
+static LlmqEndpoint *
 leave_endpoint(LlmqEngine *engine, LlmqJob *job)
 {
 	LlmqEndpoint *endpoint = llmq_config_endpoint(engine->config, job->call.endpoint);
 
 	if (endpoint != NULL && endpoint->in_flight > 0)
 		endpoint->in_flight--;
+	return endpoint;
 }
 
 /* A provider that is out of quota or overloaded is left alone for as long as it wishes. */
@@ -385,9 +266,15 @@ heed_wish(LlmqEngine *engine, const LlmqJob *job)
 static void
 conclude_call(LlmqEngine *engine, LlmqJob *job, LlmqTransferEnd end, const char *detail)
 {
-	leave_endpoint(engine, job);
+	LlmqEndpoint *endpoint = leave_endpoint(engine, job);
+
 	llmq_reply_finish(job->call.reply, end, detail, engine->now.wall_us, &job->verdict);
+	if (endpoint != NULL && end == LLMQ_END_INTERRUPTED)
+		llmq_engine_leave(engine, job, endpoint, true);
+	else if (endpoint != NULL)
+		llmq_engine_note_call(engine, job, endpoint);
 	job->delivery.attempts++;
+	job->delivery.attempts_here++;
 	if (!llmq_job_add_attempt(job, &job->verdict, engine->now.mono_us))
 		llmq_engine_log(engine, LLMQ_LOG_WARNING,
 						"job %s: out of memory, an attempt is not recorded", job->job_id);
@@ -397,13 +284,16 @@ static void
 finish_call(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result)
 {
 	LlmqJob *job = (LlmqJob *) caller;
+	LlmqEndpoint *endpoint;
 	LlmqStep step;
 
 	if (result->local_trouble)
 	{
 		llmq_engine_log(engine, LLMQ_LOG_WARNING, "job %s: no call was made: %s", job->job_id,
 						result->detail);
-		leave_endpoint(engine, job);
+		endpoint = leave_endpoint(engine, job);
+		if (endpoint != NULL)
+			llmq_engine_leave(engine, job, endpoint, false);
 		llmq_job_end_call(job, false);
 		wait_until(engine, job, engine->now.mono_us + LOCAL_TROUBLE_WAIT_US);
 		if (engine->state >= LLMQ_ENGINE_DRAINING)
@@ -419,6 +309,10 @@ finish_call(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *re
 		job->delivery_number, job->delivery.attempts, llmq_outcome_name(job->verdict.outcome),
 		job->verdict.error_class == LLMQ_ERROR_NONE ? ""
 													: llmq_error_name(job->verdict.error_class));
+	if (llmq_delivery_may_fall_back(&job->policy, &job->delivery, &job->verdict, &step,
+									engine->now.mono_us) &&
+		llmq_engine_fall_back(engine, job))
+		step = (LlmqStep){.kind = LLMQ_STEP_RETRY, .retry_at_us = engine->now.mono_us};
 	llmq_job_end_call(job, step.kind == LLMQ_STEP_SUCCEED || step.kind == LLMQ_STEP_DIE);
 	if (step.kind == LLMQ_STEP_RETRY && engine->state >= LLMQ_ENGINE_DRAINING)
 		end_delivery(engine, job,
@@ -485,24 +379,10 @@ describe_end(LlmqJob *job)
 static void
 end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step)
 {
+	llmq_engine_await_no_more(engine, job);
 	job->state = LLMQ_JOB_ENDED;
 	job->step = step;
 	if (job->error == NULL)
 		job->error = describe_end(job);
 	llmq_job_list_add(&engine->ended, job);
-}
-
-/* When the first paused endpoint can be called again; LLMQ_NEVER if none is paused. */
-int64_t
-llmq_engine_pause_ends(const LlmqEngine *engine)
-{
-	int64_t soonest = LLMQ_NEVER;
-	LlmqEndpoint *endpoint;
-
-	for (int i = 0; (endpoint = llmq_config_endpoint_at(engine->config, i)) != NULL; i++)
-	{
-		if (endpoint->paused_until_us > engine->now.mono_us && endpoint->paused_until_us < soonest)
-			soonest = endpoint->paused_until_us;
-	}
-	return soonest;
 }

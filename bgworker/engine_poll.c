@@ -59,8 +59,8 @@ llmq_engine_poll_due(const LlmqEngine *engine)
 	if (engine->woken || engine->position.sweeping || (engine->more && !has_plenty(engine)))
 		return 0;
 	due = engine->full_poll_at_us;
-	if (llmq_engine_depth_due(engine) < due)
-		due = llmq_engine_depth_due(engine);
+	if (llmq_engine_report_due(engine) < due)
+		due = llmq_engine_report_due(engine);
 	if (llmq_relay_look_due(engine) < due)
 		due = llmq_relay_look_due(engine);
 	return sweep_due(engine) < due ? sweep_due(engine) : due;
@@ -72,7 +72,7 @@ llmq_engine_poll_is_overdue(const LlmqEngine *engine)
 {
 	int64_t now = engine->now.mono_us;
 
-	return now >= engine->full_poll_at_us || now >= llmq_engine_depth_due(engine) ||
+	return now >= engine->full_poll_at_us || now >= llmq_engine_report_due(engine) ||
 		   (engine->woken && now - engine->last_full_poll_us >= FULL_POLL_US);
 }
 
@@ -160,8 +160,10 @@ keep_pauses(const LlmqConfig *old, const LlmqConfig *fresh)
 	{
 		const LlmqEndpoint *before = llmq_config_endpoint(old, endpoint->name);
 
-		if (before != NULL)
-			endpoint->paused_until_us = before->paused_until_us;
+		if (before == NULL)
+			continue;
+		endpoint->paused_until_us = before->paused_until_us;
+		endpoint->gate = before->gate;
 	}
 }
 
@@ -206,6 +208,7 @@ take_facts(LlmqEngine *engine, const json_t *control)
 		engine->state = LLMQ_ENGINE_RUNNING;
 	if (json_is_object(config))
 		take_config(engine, config, json_string_value(json_object_get(control, "config_hash")));
+	llmq_engine_take_breakers(engine, json_object_get(control, "breakers"));
 	llmq_engine_note_pruned(engine, json_integer_value(json_object_get(control, "pruned")));
 	if (json_is_integer(due) && json_integer_value(due) < next)
 		next = json_integer_value(due);

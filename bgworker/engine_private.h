@@ -4,6 +4,8 @@
  *
  *		engine.c		create, dispatch, timeout
  *		engine_call.c	from a claimed job to a network call and back
+ *		engine_endpoint.c	which endpoint a job is for, and whether it can be called now
+ *		engine_limits.c	quotas and breakers: what is drawn, spent and told
  *		engine_store.c	which store operation is next, and what came of it
  *		engine_poll.c	looking for work and for changed configuration
  *		engine_report.c	what the worker says of itself with a poll
@@ -12,6 +14,8 @@
  */
 #ifndef LLMQ_ENGINE_PRIVATE_H
 #define LLMQ_ENGINE_PRIVATE_H
+
+#include <jansson.h>
 
 #include "buffer.h"
 #include "config.h"
@@ -103,6 +107,7 @@ struct LlmqEngine
 	bool operating; /* an operation is under way */
 	LlmqOperation operation;
 	LlmqJobList settling; /* the batch under way */
+	int64_t chance_us;	  /* when a ready job that cannot be called now may be */
 	int64_t *claiming;	  /* the seqs under way */
 	int claiming_count;
 	int64_t *suspects; /* one of them has spoiled a claim: to be claimed one by one */
@@ -124,10 +129,36 @@ extern void llmq_engine_start_due(LlmqEngine *engine);
 extern void llmq_engine_collect(LlmqEngine *engine);
 extern void llmq_engine_interrupt(LlmqEngine *engine, LlmqJob *job);
 extern void llmq_engine_give_back(LlmqEngine *engine, LlmqJob *job);
+
+/* Where a job goes now. */
+typedef struct LlmqChoice
+{
+	LlmqEndpoint *endpoint; /* to be called, at when_us; NULL: none can be, before when_us */
+	int64_t when_us;		/* LLMQ_NEVER: nobody knows */
+	LlmqObstacle obstacle;	/* what is in the way until then */
+} LlmqChoice;
+
+/* engine_endpoint.c */
+extern void
+llmq_engine_note_secret(LlmqEngine *engine, LlmqEndpoint *endpoint, bool found, const char *reason);
 extern bool llmq_engine_has_secret(LlmqEngine *engine, LlmqEndpoint *endpoint);
+extern int64_t llmq_engine_tokens(const LlmqEndpoint *endpoint, LlmqJob *job);
+extern LlmqChoice llmq_engine_choose(LlmqEngine *engine, LlmqJob *job);
 extern int llmq_engine_allowance(void *engine, const char *queue);
-extern int64_t llmq_engine_pause_ends(const LlmqEngine *engine);
-extern LlmqEndpoint *llmq_engine_choose(LlmqEngine *engine, LlmqQueue *queue);
+
+/* engine_limits.c */
+extern void llmq_engine_await_quota(LlmqEngine *engine, LlmqJob *job, const LlmqChoice *choice);
+extern void llmq_engine_await_no_more(LlmqEngine *engine, LlmqJob *job);
+extern void llmq_engine_enter(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint);
+extern void
+llmq_engine_leave(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, bool called);
+extern void llmq_engine_note_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint);
+extern bool llmq_engine_fall_back(LlmqEngine *engine, LlmqJob *job);
+extern int64_t llmq_engine_draw_due(const LlmqEngine *engine);
+extern void llmq_engine_begin_draw(LlmqEngine *engine);
+extern void llmq_engine_complete_draw(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_fail_draw(LlmqEngine *engine);
+extern void llmq_engine_take_breakers(LlmqEngine *engine, const json_t *breakers);
 
 /* engine_poll.c */
 extern int64_t llmq_engine_poll_due(const LlmqEngine *engine);
@@ -143,7 +174,7 @@ extern void llmq_engine_watch_clock(LlmqEngine *engine);
 extern bool llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report);
 extern void llmq_engine_repeat_report(LlmqEngine *engine);
 extern void llmq_engine_note_pruned(LlmqEngine *engine, int64_t jobs);
-extern int64_t llmq_engine_depth_due(const LlmqEngine *engine);
+extern int64_t llmq_engine_report_due(const LlmqEngine *engine);
 
 /* engine_leave.c */
 extern bool llmq_engine_may_say_goodbye(const LlmqEngine *engine);

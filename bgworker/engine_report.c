@@ -12,8 +12,8 @@
 
 #include "settle.h"
 
-/* The depth of a queue is as old as this at most. */
-#define DEPTH_US 1000000
+/* What others ask for, the depth of a queue say, is as old as this at most. */
+#define REPORT_US 1000000
 
 /* A step of retention each ten minutes; while there is something to delete, each second. */
 #define PRUNE_IDLE_US INT64_C(600000000)
@@ -27,10 +27,16 @@
 #define CLOCK_JUMP_US  2000000
 #define CLOCK_GRACE_US 15000000
 
-/* What may stand in LlmqEndpoint.reported beside the end of a pause. */
-#define REPORTED_NOTHING_YET 0
-#define REPORTED_WELL		 (-1)
-#define REPORTED_NO_SECRET	 (-2)
+/* A quota that makes jobs wait for less is no trouble. */
+#define BACKLOG_US 1000000
+
+/* Words of llmq.endpoint_trouble.reason. */
+static const char *const wait_reasons[] = {
+	[LLMQ_OBSTACLE_SECRET] = "no_secret",
+	[LLMQ_OBSTACLE_PAUSE] = "rate_limited",
+	[LLMQ_OBSTACLE_BREAKER] = "breaker",
+	[LLMQ_OBSTACLE_LIMITER] = "limiter",
+};
 
 /* Begins a member of an object in the report, with the comma that it needs. */
 static void
@@ -42,15 +48,36 @@ add_name(LlmqBuffer *report, const char *name, bool *first)
 	*first = false;
 }
 
-/* An endpoint's trouble in one number: what is in its way, and until when. */
-static int64_t
-trouble_of(LlmqEngine *engine, LlmqEndpoint *endpoint)
+/* What is in the way of an endpoint's jobs, and until when. */
+static LlmqTrouble
+trouble_of(const LlmqEngine *engine, const LlmqEndpoint *endpoint, bool has_secret)
 {
-	if (!llmq_engine_has_secret(engine, endpoint))
-		return REPORTED_NO_SECRET;
-	if (endpoint->paused_until_us > engine->now.mono_us)
-		return endpoint->paused_until_us;
-	return REPORTED_WELL;
+	const LlmqGate *gate = &endpoint->gate;
+	int64_t now = engine->now.mono_us;
+
+	if (!has_secret)
+		return (LlmqTrouble){true, LLMQ_OBSTACLE_SECRET, 0};
+	if (endpoint->paused_until_us > now)
+		return (LlmqTrouble){true, LLMQ_OBSTACLE_PAUSE, endpoint->paused_until_us};
+	if (gate->state != LLMQ_BREAKER_CLOSED && gate->until_us > now)
+		return (LlmqTrouble){true, LLMQ_OBSTACLE_BREAKER, gate->until_us};
+	if (gate->backlog_until_us > now + BACKLOG_US)
+		return (LlmqTrouble){true, LLMQ_OBSTACLE_LIMITER, gate->backlog_until_us};
+	return (LlmqTrouble){true, LLMQ_OBSTACLE_NONE, 0};
+}
+
+/* Whether a trouble is another than what was said. */
+static bool
+is_news(const LlmqEngine *engine, const LlmqTrouble *said, const LlmqTrouble *trouble)
+{
+	int64_t left = trouble->until_us - engine->now.mono_us;
+	int64_t moved = said->until_us - trouble->until_us;
+
+	if (!said->said || said->obstacle != trouble->obstacle)
+		return true;
+	if (trouble->obstacle != LLMQ_OBSTACLE_LIMITER)
+		return moved != 0;
+	return (moved < 0 ? -moved : moved) > BACKLOG_US + left / 4;
 }
 
 static void
@@ -62,19 +89,21 @@ add_endpoints(LlmqEngine *engine, LlmqBuffer *report)
 	llmq_buffer_append_string(report, "\"endpoints\":{");
 	for (int i = 0; (endpoint = llmq_config_endpoint_at(engine->config, i)) != NULL; i++)
 	{
-		int64_t trouble = trouble_of(engine, endpoint);
+		LlmqTrouble trouble =
+			trouble_of(engine, endpoint, llmq_engine_has_secret(engine, endpoint));
 
-		if (trouble == endpoint->reported)
+		if (!is_news(engine, &endpoint->reported, &trouble))
 			continue;
 		endpoint->reported = trouble;
 		add_name(report, endpoint->name, &first);
-		if (trouble == REPORTED_WELL)
+		if (trouble.obstacle == LLMQ_OBSTACLE_NONE)
 			llmq_buffer_append_string(report, "null");
-		else if (trouble == REPORTED_NO_SECRET)
-			llmq_buffer_append_string(report, "{\"reason\":\"no_secret\"}");
 		else
-			llmq_buffer_printf(report, "{\"reason\":\"rate_limited\",\"in\":%" PRId64 "}",
-							   trouble - engine->now.mono_us);
+			llmq_buffer_printf(report, "{\"reason\":\"%s\"", wait_reasons[trouble.obstacle]);
+		if (trouble.until_us > 0)
+			llmq_buffer_printf(report, ",\"in\":%" PRId64, trouble.until_us - engine->now.mono_us);
+		if (trouble.obstacle != LLMQ_OBSTACLE_NONE)
+			llmq_buffer_append_char(report, '}');
 	}
 	llmq_buffer_append_char(report, '}');
 	engine->reports = engine->reports || !first;
@@ -158,7 +187,7 @@ llmq_engine_repeat_report(LlmqEngine *engine)
 	LlmqQueue *queue;
 
 	for (int i = 0; (endpoint = llmq_config_endpoint_at(engine->config, i)) != NULL; i++)
-		endpoint->reported = REPORTED_NOTHING_YET;
+		endpoint->reported.said = false;
 	for (int i = 0; (queue = llmq_config_queue_at(engine->config, i)) != NULL; i++)
 		queue->reported_depth = 0;
 }
@@ -175,17 +204,34 @@ llmq_engine_note_pruned(LlmqEngine *engine, int64_t jobs)
 		engine->full_poll_at_us = again;
 }
 
-/* When a full poll is due only to say how deep the queues are; LLMQ_NEVER if nobody asks. */
+/* Whether a breaker or a quota has begun, or ceased, to be in the way of jobs. */
+static bool
+has_turned(const LlmqEngine *engine, const LlmqEndpoint *endpoint)
+{
+	LlmqTrouble trouble = trouble_of(engine, endpoint, true);
+
+	if (!endpoint->reported.said || endpoint->reported.obstacle == LLMQ_OBSTACLE_SECRET)
+		return false;
+	return endpoint->reported.obstacle != trouble.obstacle;
+}
+
+/* When a full poll is due only to say something that others ask for; LLMQ_NEVER if nothing is. */
 int64_t
-llmq_engine_depth_due(const LlmqEngine *engine)
+llmq_engine_report_due(const LlmqEngine *engine)
 {
 	LlmqQueue *queue;
+	LlmqEndpoint *endpoint;
 
 	for (int i = 0; (queue = llmq_config_queue_at(engine->config, i)) != NULL; i++)
 	{
 		if (publishes_depth(engine, queue) &&
 			queue->reported_depth != (int64_t) llmq_ready_depth(engine->ready, queue->name) + 1)
-			return engine->last_full_poll_us + DEPTH_US;
+			return engine->last_full_poll_us + REPORT_US;
+	}
+	for (int i = 0; (endpoint = llmq_config_endpoint_at(engine->config, i)) != NULL; i++)
+	{
+		if (has_turned(engine, endpoint))
+			return engine->last_full_poll_us + REPORT_US;
 	}
 	return LLMQ_NEVER;
 }

@@ -58,6 +58,7 @@ llmq_engine_backoff(LlmqEngine *engine, int failures)
 static bool
 has_claims(LlmqEngine *engine)
 {
+	engine->chance_us = LLMQ_NEVER;
 	return engine->state == LLMQ_ENGINE_RUNNING && llmq_engine_room(engine) > 0 &&
 		   (engine->suspect_count > 0 ||
 			llmq_ready_any(engine->ready, llmq_engine_allowance, engine));
@@ -119,8 +120,10 @@ llmq_engine_store_due(LlmqEngine *engine)
 		return due;
 	if (engine->reconcile_at_us < due)
 		due = engine->reconcile_at_us;
-	if (llmq_ready_count(engine->ready) > 0 && llmq_engine_pause_ends(engine) < due)
-		due = llmq_engine_pause_ends(engine);
+	if (engine->chance_us < due)
+		due = engine->chance_us;
+	if (llmq_engine_draw_due(engine) < due)
+		due = llmq_engine_draw_due(engine);
 	if (wants_heartbeat(engine) && engine->last_heartbeat_us + HEARTBEAT_US < due)
 		due = engine->last_heartbeat_us + HEARTBEAT_US;
 	if (llmq_relay_claim_due(engine) < due)
@@ -251,6 +254,8 @@ begin_next(LlmqEngine *engine)
 		llmq_engine_begin_reconcile(engine);
 	else if (llmq_relay_claim_due(engine) <= now && !llmq_engine_poll_is_overdue(engine))
 		llmq_relay_begin_claim(engine);
+	else if (llmq_engine_draw_due(engine) <= now)
+		llmq_engine_begin_draw(engine);
 	else if (has_claims(engine) && !llmq_engine_poll_is_overdue(engine))
 		begin_claim(engine);
 	else if (engine->state == LLMQ_ENGINE_OUTDATED)
@@ -548,6 +553,9 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 			engine->store_at_us = 0;
 			llmq_relay_fail_settle(engine, llmq_store_error_passes(rows->sqlstate));
 			break;
+		case LLMQ_OP_DRAW:
+			llmq_engine_fail_draw(engine);
+			break;
 		case LLMQ_OP_HEARTBEAT:
 			engine->heartbeat_shows_work = true;
 			engine->last_heartbeat_us += HEARTBEAT_AGAIN_US - HEARTBEAT_US;
@@ -591,6 +599,9 @@ complete(LlmqEngine *engine, const LlmqRows *rows)
 			break;
 		case LLMQ_OP_SETTLE_MESSAGES:
 			llmq_relay_complete_settle(engine, rows);
+			break;
+		case LLMQ_OP_DRAW:
+			llmq_engine_complete_draw(engine, rows);
 			break;
 		case LLMQ_OP_HEARTBEAT:
 			if (strcmp(llmq_rows_cell(rows, 0, 0), "t") != 0)

@@ -42,6 +42,13 @@ typedef struct LlmqAttempt
 	LlmqVerdict verdict; /* its short strings are copies; text and the like are NULL */
 } LlmqAttempt;
 
+/* An endpoint that a delivery has done with. */
+typedef struct LlmqSpent
+{
+	struct LlmqSpent *next;
+	const char *endpoint;
+} LlmqSpent;
+
 /* The network call under way. */
 typedef struct LlmqCall
 {
@@ -71,7 +78,15 @@ typedef struct LlmqJob
 	LlmqPrompt prompt;
 
 	LlmqJobState state;
-	LlmqHeapNode timer; /* WAITING: key is when the next attempt may start */
+	LlmqSpent *spent;	  /* endpoints that are not called again in this delivery */
+	const char *endpoint; /* the one that was called last, or is waited for */
+	bool awaits_quota;	  /* WAITING: that of endpoint */
+	bool probing;		  /* CALLING: the call tries the endpoint out for all */
+	int probes;			  /* calls that did */
+	int64_t estimated;	  /* tokens, uncorrected; 0: not yet */
+	LlmqApi estimated_for;
+	int64_t tokens_taken; /* CALLING: from the quota */
+	LlmqHeapNode timer;	  /* WAITING: key is when the next attempt may start */
 	LlmqDelivery delivery;
 	LlmqCall call; /* CALLING */
 	LlmqAttempt *attempts;

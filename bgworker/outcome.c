@@ -55,6 +55,8 @@ static const char *const error_names[] = {
 	[LLMQ_ERROR_REDIRECT] = "redirect",
 	[LLMQ_ERROR_INTERNAL] = "internal",
 	[LLMQ_ERROR_DEADLINE_EXCEEDED] = "deadline_exceeded",
+	[LLMQ_ERROR_LIMITER] = "limiter",
+	[LLMQ_ERROR_BREAKER] = "breaker",
 };
 
 const char *
@@ -89,6 +91,20 @@ llmq_api_find(const char *name, LlmqApi *api)
 		if (strcmp(api_names[i], name) == 0)
 		{
 			*api = (LlmqApi) i;
+			return true;
+		}
+	}
+	return false;
+}
+
+bool
+llmq_error_find(const char *name, LlmqErrorClass *error)
+{
+	for (size_t i = LLMQ_ERROR_NONE + 1; i < LENGTH_OF(error_names); i++)
+	{
+		if (strcmp(error_names[i], name) == 0)
+		{
+			*error = (LlmqErrorClass) i;
 			return true;
 		}
 	}

@@ -55,7 +55,9 @@ typedef enum LlmqErrorClass
 	LLMQ_ERROR_REDIRECT,
 	LLMQ_ERROR_INTERNAL,
 	/* Of a delivery: it is over, the job is delivered again. */
-	LLMQ_ERROR_DEADLINE_EXCEEDED
+	LLMQ_ERROR_DEADLINE_EXCEEDED,
+	LLMQ_ERROR_LIMITER, /* it was not worth its while to wait for a quota... */
+	LLMQ_ERROR_BREAKER	/* ...or for an endpoint that keeps failing */
 } LlmqErrorClass;
 
 typedef enum LlmqBilling
@@ -73,6 +75,9 @@ extern const char *llmq_api_name(LlmqApi api);
 
 /* Finds an api by its name in llmq.endpoint; false if there is none. */
 extern bool llmq_api_find(const char *name, LlmqApi *api);
+
+/* Finds a class by its name; false if there is none. */
+extern bool llmq_error_find(const char *name, LlmqErrorClass *error);
 
 /* The outcome that a class has by itself: RETRY or PERMANENT, SUCCESS for NONE. */
 extern LlmqOutcome llmq_error_outcome(LlmqErrorClass error);

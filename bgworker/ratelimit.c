@@ -296,7 +296,7 @@ next_slot(LlmqQuota *quota, int64_t now_us)
 		if (slice->used < slice->count)
 			return most(slot_time(slice, slice->used), now_us);
 	}
-	return most(most(quota->slot_at_us, quota->draw_at_us), now_us);
+	return most(most(quota->slot_at_us, quota->draw_at_us), now_us + 1);
 }
 
 int64_t
@@ -307,7 +307,7 @@ llmq_quota_when(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64_
 	if (rates->requests_per_minute > 0)
 		when = next_slot(quota, now_us);
 	if (rates->tokens_per_minute > 0 && quota->tokens < tokens)
-		when = most(when, most(quota->draw_at_us, quota->tokens_at_us));
+		when = most(when, most(most(quota->draw_at_us, quota->tokens_at_us), now_us + 1));
 	return when;
 }
 

@@ -129,7 +129,7 @@ llmq_quota_room(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64_
 extern bool
 llmq_quota_spend(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64_t now_us);
 
-/* When a call of so many tokens may start, as far as is known: now, or later. */
+/* When a call of so many tokens may start, as far as is known: later, if it cannot now. */
 extern int64_t
 llmq_quota_when(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64_t now_us);
 

@@ -56,8 +56,11 @@ typedef struct LlmqVerdict
 	int64_t retry_after_us; /* the provider's wish, -1: none (always -1 unless RETRY) */
 	int64_t
 		exhausted_us; /* by the limit headers nothing is left for so long, -1: they do not say so */
-	const char *text; /* the answer; for truncated the partial answer; never "" */
-	const char *json; /* with require_json: the text as JSON source */
+	int64_t
+		left_calls; /* by the limit headers so many such calls are left, -1: they do not say... */
+	int64_t left_for_us;	   /* ...until the limits are whole again */
+	const char *text;		   /* the answer; for truncated the partial answer; never "" */
+	const char *json;		   /* with require_json: the text as JSON source */
 	const char *tool_calls;	   /* JSON array in OpenAI form:
 								  [{"id","type":"function","function":{"name","arguments"}}] */
 	const char *embedding;	   /* float4[] literal, 1-D or (embedding_array) 2-D */

@@ -23,6 +23,14 @@ typedef enum LlmqHeader
 	LLMQ_HEADER_REMAINING_TOKENS,
 	LLMQ_HEADER_RESET_REQUESTS,
 	LLMQ_HEADER_RESET_TOKENS,
+	LLMQ_HEADER_ANTHROPIC_REQUESTS, /* remaining, likewise below; its reset comes after it */
+	LLMQ_HEADER_ANTHROPIC_REQUESTS_RESET,
+	LLMQ_HEADER_ANTHROPIC_TOKENS,
+	LLMQ_HEADER_ANTHROPIC_TOKENS_RESET,
+	LLMQ_HEADER_ANTHROPIC_INPUT,
+	LLMQ_HEADER_ANTHROPIC_INPUT_RESET,
+	LLMQ_HEADER_ANTHROPIC_OUTPUT,
+	LLMQ_HEADER_ANTHROPIC_OUTPUT_RESET,
 	LLMQ_HEADER_REQUEST_ID, /* under several names, in order of preference */
 	LLMQ_HEADER_REQUEST_ID_LAST = LLMQ_HEADER_REQUEST_ID + 5,
 	LLMQ_HEADERS
@@ -95,6 +103,12 @@ extern int64_t llmq_reply_wish(const LlmqReply *reply, int64_t now_us);
  * something does, or the headers do not say.
  */
 extern int64_t llmq_reply_exhausted(const LlmqReply *reply);
+
+/*
+ * Sets left_calls and left_for_us by the limit that leaves least for its time; tokens are
+ * reckoned in calls like this one.  The verdict's counts must be there.
+ */
+extern void llmq_reply_left(const LlmqReply *reply, LlmqVerdict *verdict, int64_t now_us);
 
 /* Judges the answer and fills in the verdict. */
 extern void llmq_reply_judge(LlmqReply *reply, LlmqTransferEnd end, const char *detail,

@@ -47,6 +47,7 @@ llmq_reply_judge(LlmqReply *reply, LlmqTransferEnd end, const char *detail, int6
 	verdict->retry_after_us =
 		verdict->outcome == LLMQ_OUTCOME_RETRY ? llmq_reply_wish(reply, now_us) : -1;
 	verdict->exhausted_us = llmq_reply_exhausted(reply);
+	llmq_reply_left(reply, verdict, now_us);
 	if (verdict->error_class != LLMQ_ERROR_NONE)
 		verdict->error_message = message_of(reply, verdict, detail);
 	verdict->billing = billing_of(reply, verdict);

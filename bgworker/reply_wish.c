@@ -68,3 +68,65 @@ llmq_reply_exhausted(const LlmqReply *reply)
 	}
 	return longest;
 }
+
+/* How long until a limit is whole again: a duration, or a time by our clock or the answer's. */
+static bool
+read_reset(const LlmqReply *reply, LlmqHeader header, int64_t now_us, int64_t *us)
+{
+	const char *value = reply->headers[header];
+	int64_t date = now_us;
+
+	if (value == NULL)
+		return false;
+	if (read_number(reply, header, US_PER_SECOND, us) ||
+		llmq_retry_parse_duration(value, strlen(value), us))
+		return true;
+	if (!llmq_retry_parse_timestamp(value, strlen(value), us))
+		return false;
+	if (reply->headers[LLMQ_HEADER_DATE] != NULL)
+		(void) llmq_retry_parse_http_date(reply->headers[LLMQ_HEADER_DATE],
+										  strlen(reply->headers[LLMQ_HEADER_DATE]), &date);
+	*us = *us > date ? *us - date : 0;
+	return *us <= LLMQ_WISH_MAX_US;
+}
+
+void
+llmq_reply_left(const LlmqReply *reply, LlmqVerdict *verdict, int64_t now_us)
+{
+	int64_t input = verdict->input_tokens > 0 ? verdict->input_tokens : 1;
+	int64_t output = verdict->output_tokens > 0 ? verdict->output_tokens : 0;
+	const struct
+	{
+		LlmqHeader remaining;
+		LlmqHeader reset;
+		int64_t of_a_call;
+	} kinds[] = {
+		{LLMQ_HEADER_REMAINING_REQUESTS, LLMQ_HEADER_RESET_REQUESTS, 1},
+		{LLMQ_HEADER_REMAINING_TOKENS, LLMQ_HEADER_RESET_TOKENS, input + output},
+		{LLMQ_HEADER_ANTHROPIC_REQUESTS, LLMQ_HEADER_ANTHROPIC_REQUESTS_RESET, 1},
+		{LLMQ_HEADER_ANTHROPIC_TOKENS, LLMQ_HEADER_ANTHROPIC_TOKENS_RESET, input + output},
+		{LLMQ_HEADER_ANTHROPIC_INPUT, LLMQ_HEADER_ANTHROPIC_INPUT_RESET, input},
+		{LLMQ_HEADER_ANTHROPIC_OUTPUT, LLMQ_HEADER_ANTHROPIC_OUTPUT_RESET, output + 1},
+	};
+
+	verdict->left_calls = -1;
+	verdict->left_for_us = 0;
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++)
+	{
+		int64_t remaining;
+		int64_t reset;
+
+		/* A number is read in parts of its unit. */
+		if (!read_number(reply, kinds[i].remaining, US_PER_SECOND, &remaining) ||
+			!read_reset(reply, kinds[i].reset, now_us, &reset))
+			continue;
+		remaining = remaining / US_PER_SECOND / kinds[i].of_a_call;
+		/* The slowest pace is the one that is meant. */
+		if (verdict->left_calls < 0 || (double) reset * (double) (verdict->left_calls + 1) >
+										   (double) verdict->left_for_us * (double) (remaining + 1))
+		{
+			verdict->left_calls = remaining;
+			verdict->left_for_us = reset;
+		}
+	}
+}

@@ -50,6 +50,11 @@ static const char *const date_forms[] = {
 	"a b e H:M:S Y",
 };
 
+/* RFC 3339, up to whole seconds; m: number of the month. */
+static const char timestamp_form[] = "Y-m-dTH:M:S";
+
+#define TIMESTAMP_LENGTH 19
+
 static Scan trimmed(const char *text, size_t len);
 static bool read_amount(Scan *scan, int64_t *whole, int64_t *fraction);
 static bool in_units(int64_t whole, int64_t fraction, int64_t unit_us, int64_t *us);
@@ -135,24 +140,41 @@ llmq_retry_parse_duration(const char *text, size_t len, int64_t *us)
 	return whole_ms(total, us);
 }
 
+static bool
+parse_date(Scan scan, const char *form, int64_t *us)
+{
+	Date date;
+
+	memset(&date, 0, sizeof(date));
+	if (!read_date(scan, form, &date) || !is_valid_date(&date))
+		return false;
+	*us = (days_since_epoch(date.year, date.month, date.day) * 86400 + date.hour * 3600 +
+		   date.minute * 60 + date.second) *
+		  US_PER_SECOND;
+	return true;
+}
+
 bool
 llmq_retry_parse_http_date(const char *text, size_t len, int64_t *us)
 {
-	Scan scan = trimmed(text, len);
-
 	for (size_t i = 0; i < sizeof(date_forms) / sizeof(date_forms[0]); i++)
 	{
-		Date date;
-
-		memset(&date, 0, sizeof(date));
-		if (!read_date(scan, date_forms[i], &date) || !is_valid_date(&date))
-			continue;
-		*us = (days_since_epoch(date.year, date.month, date.day) * 86400 + date.hour * 3600 +
-			   date.minute * 60 + date.second) *
-			  US_PER_SECOND;
-		return true;
+		if (parse_date(trimmed(text, len), date_forms[i], us))
+			return true;
 	}
 	return false;
+}
+
+bool
+llmq_retry_parse_timestamp(const char *text, size_t len, int64_t *us)
+{
+	Scan scan = trimmed(text, len);
+	size_t given = (size_t) (scan.end - scan.at);
+
+	if (given <= TIMESTAMP_LENGTH || scan.end[-1] != 'Z')
+		return false;
+	scan.end = scan.at + TIMESTAMP_LENGTH;
+	return parse_date(scan, timestamp_form, us);
 }
 
 bool
@@ -370,6 +392,8 @@ read_date_field(Scan *scan, char field, Date *date)
 			return read_digits(scan, 2, &date->day);
 		case 'd':
 			return read_digits(scan, 2, &date->day);
+		case 'm':
+			return read_digits(scan, 2, &date->month);
 		case 'Y':
 			return read_digits(scan, 4, &date->year);
 		case 'y':

@@ -52,6 +52,9 @@ extern bool llmq_retry_parse_duration(const char *text, size_t len, int64_t *us)
  */
 extern bool llmq_retry_parse_http_date(const char *text, size_t len, int64_t *us);
 
+/* Reads a time of RFC 3339 in UTC, likewise; fractions of a second are passed over. */
+extern bool llmq_retry_parse_timestamp(const char *text, size_t len, int64_t *us);
+
 /*
  * Reads a Retry-After (RFC 9110, 10.2.3) into a span: a number of seconds, or a
  * date, which is relative to that of the answer, or to now_us (wall clock since

@@ -41,6 +41,11 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 								 "SELECT id, verdict "
 								 "FROM llmq.worker_settle_messages($1::bigint, $2::jsonb)",
 								 2, false},
+	[LLMQ_OP_DRAW] = {"draw",
+					  "SELECT endpoint, slots, from_us, interval_ns, next_us, tokens, "
+					  "tokens_in_us, again_us, may_probe, breaker, breaker_in, breaker_turns "
+					  "FROM llmq.worker_draw($1::bigint, $2::jsonb)",
+					  2, true},
 	[LLMQ_OP_HEARTBEAT] = {"heartbeat", "SELECT llmq.worker_heartbeat($1::bigint, $2::int)", 2,
 						   true},
 	[LLMQ_OP_DRAIN] = {"drain", "SELECT llmq.worker_drain($1::bigint)", 1, true},

@@ -27,6 +27,7 @@ typedef enum LlmqOperation
 	LLMQ_OP_SETTLE,			 /* end deliveries */
 	LLMQ_OP_CLAIM_MESSAGES,	 /* move outbox messages under leases */
 	LLMQ_OP_SETTLE_MESSAGES, /* say what became of them */
+	LLMQ_OP_DRAW,			 /* draw slices of quotas, tell of breakers */
 	LLMQ_OP_HEARTBEAT,		 /* say that this worker lives */
 	LLMQ_OP_DRAIN,			 /* say that it claims no more */
 	LLMQ_OP_RECONCILE,		 /* give back leases that it does not know */

@@ -50,13 +50,18 @@ BEGIN
                 'redelivery_base', llmq.microseconds(q.redelivery_base),
                 'redelivery_cap', llmq.microseconds(q.redelivery_cap),
                 'accept_truncated', q.accept_truncated,
-                'require_json', q.require_json) ORDER BY q.name), '[]')
+                'require_json', q.require_json,
+                'fallback_on', q.fallback_on) ORDER BY q.name), '[]')
             FROM llmq.queue_policy AS q),
         'endpoints', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'name', e.name, 'api', e.api, 'url', e.url, 'model', e.model,
                 'credential', e.credential, 'headers', e.headers, 'stream', e.stream,
                 'max_in_flight', e.max_in_flight,
+                'requests_per_minute', e.requests_per_minute,
+                'tokens_per_minute', e.tokens_per_minute,
+                'breaker_failures', e.breaker_failures,
+                'breaker_cooldown', llmq.microseconds(e.breaker_cooldown),
                 'idempotency_header', e.idempotency_header,
                 'max_response_bytes', e.max_response_bytes,
                 'connect_timeout', llmq.microseconds(e.connect_timeout),

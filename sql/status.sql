@@ -34,20 +34,34 @@ AS $$
             SELECT FROM llmq.endpoint AS e
             WHERE e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints)))
         THEN 'no_endpoint'
-        WHEN NOT EXISTS (
-            SELECT FROM llmq.endpoint AS e LEFT JOIN llmq.endpoint_trouble AS t
+        ELSE (
+            -- A quota is waited for, the others are passed over for the next one of the chain.
+            SELECT t.reason
+            FROM llmq.endpoint AS e LEFT JOIN llmq.endpoint_trouble AS t
                 ON t.endpoint = e.name AND coalesce(t.until, 'infinity') > clock_timestamp()
             WHERE e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints))
-                AND t.endpoint IS NULL)
-        THEN (
-            SELECT t.reason FROM llmq.endpoint_trouble AS t
-            WHERE q.endpoints IS NULL OR t.endpoint = ANY (q.endpoints)
-            ORDER BY t.until LIMIT 1) END
+            ORDER BY coalesce(t.reason, 'limiter') <> 'limiter',
+                CASE WHEN coalesce(t.reason, 'limiter') <> 'limiter' THEN t.until END,
+                array_position(q.endpoints, e.name), e.name
+            LIMIT 1) END
     FROM (VALUES (wait_reason.queue)) AS v (name)
     LEFT JOIN llmq.queue_policy AS q ON q.name = v.name
 $$;
 COMMENT ON FUNCTION llmq.wait_reason(text) IS
     'why the ready jobs of a queue are not run, as far as configuration and endpoints say; NULL: nothing is in their way';
+
+-- Until when, as far as that is known: the first endpoint that can be called again.
+CREATE OR REPLACE FUNCTION llmq.wait_until(queue text) RETURNS timestamptz
+LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE WHEN llmq.wait_reason(wait_until.queue) IN ('limiter', 'breaker', 'rate_limited') THEN (
+        SELECT min(t.until)
+        FROM llmq.queue_policy AS q JOIN llmq.endpoint_trouble AS t
+            ON (q.endpoints IS NULL OR t.endpoint = ANY (q.endpoints)) AND t.until > clock_timestamp()
+        WHERE q.name = wait_until.queue) END
+$$;
+COMMENT ON FUNCTION llmq.wait_until(text) IS
+    'when the ready jobs of a queue can be run again, as far as endpoints say; NULL: nobody knows, or nothing is in their way';
 
 CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
     SELECT j.job_id, j.tenant, j.queue,
@@ -71,7 +85,8 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
         CASE WHEN s.full_sight THEN coalesce(r.text, d.text) END AS text,
         CASE WHEN s.full_sight THEN r.json END AS json,
         r.input_tokens, r.output_tokens, r.cached_tokens, r.cost,
-        coalesce(d.error_class, w.error_class, CASE WHEN n.failures > 0 THEN 'callback_failed' END)
+        coalesce(d.error_class, CASE WHEN w.error_class NOT IN ('limiter', 'breaker', 'budget') THEN w.error_class END,
+            CASE WHEN n.failures > 0 THEN 'callback_failed' END)
             AS error_class,
         CASE WHEN s.full_sight THEN coalesce(d.error_message, w.error_message, n.error_message) END
             AS error_message,
@@ -81,7 +96,8 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
             WHEN b.job_id IS NOT NULL THEN 'after'
             WHEN y.job_id IS NOT NULL THEN llmq.wait_reason(j.queue)
         END AS wait_reason,
-        coalesce(w.due_at, n.due_at) AS wait_until,
+        coalesce(w.due_at, n.due_at, CASE WHEN y.job_id IS NOT NULL THEN llmq.wait_until(j.queue) END)
+            AS wait_until,
         CASE WHEN s.full_sight THEN j.metadata END AS metadata,
         j.run_id, j.step
     FROM llmq.job AS j

@@ -146,6 +146,7 @@ BEGIN
             FROM llmq.worker_session WHERE id = own),
         'workers', (SELECT count(*) FROM llmq.working_sessions()),
         'rank', (SELECT count(*) FROM llmq.working_sessions() AS w WHERE w.id < own),
+        'breakers', llmq.breakers(),
         'config_hash', hash,
         'config', CASE WHEN hash <> config_hash THEN config END);
 END

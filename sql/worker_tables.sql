@@ -29,7 +29,7 @@ CREATE TABLE llmq.endpoint_trouble (
     noted_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 COMMENT ON TABLE llmq.endpoint_trouble IS
-    'endpoints that a worker cannot call just now: no_secret, or rate_limited until a time';
+    'endpoints that a worker cannot call just now: no_secret, or rate_limited, breaker or limiter until a time';
 
 -- Several rows may say the same: a unique key would make first submits wait for each other.
 CREATE TABLE llmq.home (
@@ -38,3 +38,13 @@ CREATE TABLE llmq.home (
 );
 COMMENT ON TABLE llmq.home IS
     'the database that jobs were submitted in; a worker calls nobody while it is another than this one';
+
+CREATE TABLE llmq.endpoint_limit (
+    endpoint text PRIMARY KEY,
+    state bigint[] NOT NULL DEFAULT '{}', -- its numbers are named in extension/limit.c
+    last_error text,
+    last_error_at timestamptz,
+    drawn_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.endpoint_limit IS
+    'what workers share of an endpoint: its quota, drawn in slices once a second at most, and its breaker; no claim touches it';

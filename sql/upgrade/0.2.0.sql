@@ -144,3 +144,17 @@ COMMENT ON COLUMN llmq.budget.max_tokens IS 'input and output; NULL: no limit';
 COMMENT ON COLUMN llmq.budget.hard IS 'true: submit is refused (PT402) when it is spent; false: jobs wait';
 COMMENT ON COLUMN llmq.role_tenant.role IS 'a role, whose members count too';
 COMMENT ON COLUMN llmq.role_tenant.tenant IS 'whom it may name as tenant';
+
+-- -- limits ---------------------------------------------------------------------------------
+
+CREATE TABLE llmq.endpoint_limit (
+    endpoint text PRIMARY KEY,
+    state bigint[] NOT NULL DEFAULT '{}', -- its numbers are named in extension/limit.c
+    last_error text,
+    last_error_at timestamptz,
+    drawn_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.endpoint_limit IS
+    'what workers share of an endpoint: its quota, drawn in slices once a second at most, and its breaker; no claim touches it';
+COMMENT ON TABLE llmq.endpoint_trouble IS
+    'endpoints that a worker cannot call just now: no_secret, or rate_limited, breaker or limiter until a time';

@@ -10,7 +10,7 @@ A request belongs to a job: the name in "[job:NAME]" in its last user message, e
 idempotency header, else the message itself.
 
 Control (JSON, not logged): POST /_control/script [rule, ...], POST /_control/release {"hold": NAME},
-POST /_control/reset, GET /_control/state, GET /_control/log?since=LINES.
+POST /_control/quota (quota.py), POST /_control/reset, GET /_control/state, GET /_control/log?since=LINES.
 
     provider.py --port-file F --log F [--port N] [--script F] [--token-file F] [--bodies]
 
@@ -35,6 +35,7 @@ import urllib.parse
 sys.dont_write_bytecode = True      # nothing is left behind in the source tree
 
 import answers      # noqa: E402
+import quota        # noqa: E402
 import script       # noqa: E402
 
 MAX_HEAD = 1 << 18
@@ -108,6 +109,7 @@ class Provider:
         self.seq = itertools.count(1)
         self.connections = itertools.count(1)
         self.gates = {}
+        self.quota = None
 
     def gate(self, name):
         return self.gates.setdefault(name, asyncio.Event())
@@ -117,11 +119,13 @@ class Provider:
         for event in self.gates.values():
             event.set()
         self.gates = {}
+        self.quota = None
         self.log.most_open = self.log.open
 
     def state(self):
         return {"concurrent": self.log.open, "max_concurrent": self.log.most_open,
-                "requests": self.log.requests, "rules": len(self.script.rules)}
+                "requests": self.log.requests, "rules": len(self.script.rules),
+                "quota": self.quota and self.quota.state()}
 
     def is_expected(self, value):
         return self.token is not None and value.split(" ")[-1] == self.token
@@ -152,6 +156,16 @@ class Provider:
         if self.bodies:
             fields["body"] = request.raw_text
         self.log.request(**fields)
+
+    def limit(self, response, request):
+        """Returns the answer that the quota allows."""
+        if self.quota is None:
+            return response
+        used = answers.tokens(request.raw_text) + answers.tokens(answers.extract(request.user))
+        admitted, headers = self.quota.admit(used)
+        if not admitted:
+            response = script.fill({"status": 429}, request)
+        return {**response, "headers": list(response.get("headers", [])) + headers}
 
     def choose(self, request):
         response, rule, call = self.script.choose(request)
@@ -237,7 +251,7 @@ class Connection(asyncio.Protocol):
         provider = self.provider
         request = Request(next(provider.seq), method, path, headers, body)
         response, rule, call = provider.choose(request)
-        plan = script.Plan(script.fill(response, request))
+        plan = script.Plan(provider.limit(script.fill(response, request), request))
         self.open_seq, self.status, self.sent = request.seq, plan.status, 0
         provider.note(request, self.number, rule, call)
         keep = headers.get("connection", "").lower() != "close"
@@ -375,6 +389,9 @@ class Connection(asyncio.Protocol):
             provider.script.add(rules if isinstance(rules, list) else [rules])
         elif (method, name) == ("POST", "release"):
             provider.gate(json.loads(body)["hold"]).set()
+        elif (method, name) == ("POST", "quota"):
+            settings = json.loads(body)
+            provider.quota = settings and quota.Quota(settings)
         elif (method, name) == ("POST", "reset"):
             provider.reset()
         elif (method, name) == ("GET", "log"):

@@ -30,7 +30,7 @@ failure(LlmqErrorClass error_class, int64_t wish_us)
 static LlmqStep
 next(const LlmqPolicy *policy, int attempts, LlmqVerdict verdict, int64_t now_us)
 {
-	LlmqDelivery delivery = {.started_us = 0, .attempts = attempts};
+	LlmqDelivery delivery = {.started_us = 0, .attempts = attempts, .attempts_here = attempts};
 
 	return llmq_delivery_next(policy, &delivery, &verdict, now_us, &generator);
 }
@@ -146,9 +146,42 @@ test_hanging_model(void)
 	ok(calls_right, "after two or three calls");
 }
 
+static bool
+falls_back(int attempts_here, uint32_t fallback_on, LlmqErrorClass error_class, int64_t wish_us,
+		   int64_t now_us)
+{
+	LlmqPolicy policy = standard;
+	LlmqDelivery delivery = {.started_us = 0, .attempts = 7, .attempts_here = attempts_here};
+	LlmqVerdict verdict = failure(error_class, wish_us);
+	LlmqStep step;
+
+	policy.fallback_on = fallback_on;
+	step = llmq_delivery_next(&policy, &delivery, &verdict, now_us, &generator);
+	return llmq_delivery_may_fall_back(&policy, &delivery, &verdict, &step, now_us);
+}
+
+static void
+test_fallback(void)
+{
+	uint32_t on_context = UINT32_C(1) << LLMQ_ERROR_CONTEXT_LENGTH;
+
+	ok(falls_back(4, 0, LLMQ_ERROR_SERVER_ERROR, -1, 10 * S),
+	   "when the attempts on one endpoint are spent, the next one's turn comes");
+	ok(!falls_back(3, 0, LLMQ_ERROR_SERVER_ERROR, -1, 10 * S),
+	   "not before, however many were made on others");
+	ok(falls_back(1, 0, LLMQ_ERROR_RATE_LIMITED, 30 * S, 10 * S),
+	   "a wish that is too long to be waited for is a reason, too");
+	ok(!falls_back(1, 0, LLMQ_ERROR_CONTEXT_LENGTH, -1, 10 * S), "a permanent error is none");
+	ok(falls_back(1, on_context, LLMQ_ERROR_CONTEXT_LENGTH, -1, 10 * S),
+	   "but for a class that the queue names");
+	ok(!falls_back(1, on_context, LLMQ_ERROR_CONTENT_FILTER, -1, 10 * S), "and only for that");
+	ok(!falls_back(4, 0, LLMQ_ERROR_SERVER_ERROR, -1, 60 * S), "nor when the deadline is over");
+}
+
 int
 main(void)
 {
+	test_fallback();
 	llmq_random_seed(&generator, 42);
 	test_plain_ends();
 	test_backoff();

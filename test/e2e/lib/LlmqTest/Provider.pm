@@ -60,6 +60,9 @@ sub script { my ($self, @rules) = @_; return $self->control('script', \@rules) }
 # Lets the answers that are held under $name go.
 sub release { my ($self, $name) = @_; return $self->control('release', { hold => $name }) }
 
+# Has the provider enforce a quota on its own clock; see test/fake/quota.py.
+sub quota { my ($self, %quota) = @_; return $self->control('quota', \%quota) }
+
 sub reset { return $_[0]->control('reset', {}) }
 sub state { return $_[0]->control('state') }
 
