@@ -129,7 +129,7 @@ PROGRAM_OBJS = \
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	idempotency_tables.sql worker_tables.sql dump.sql)
 SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql dependency.sql \
-	outbox.sql message_body.sql message_place.sql worker_session.sql status.sql submit_checks.sql \
+	outbox.sql message_body.sql message_place.sql worker_session.sql status.sql budget.sql usage.sql submit_checks.sql \
 	submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
 	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_messages.sql \

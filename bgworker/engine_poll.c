@@ -32,6 +32,9 @@
 #define SWEEP_PAUSE_US	   100000
 #define SWEEP_PAUSE_FACTOR 10
 
+/* How long a job that cannot be claimed is left alone. */
+#define HOLD_US 60000000
+
 /* A poll that takes longer has waited for a lock, which is no reason to look less often. */
 #define SWEEP_POLL_MAX_US 100000
 
@@ -278,6 +281,20 @@ llmq_engine_look_again(LlmqEngine *engine, int64_t seq)
 	position->candidate_xid = 0;
 	if (engine->sweep_due_us == LLMQ_NEVER)
 		engine->sweep_due_us = engine->now.mono_us + SWEEP_PAUSE_US;
+}
+
+/* Leaves a job alone for a while; the rest goes on without it. */
+void
+llmq_engine_hold(LlmqEngine *engine, int64_t seq, const char *error)
+{
+	llmq_engine_log(engine, LLMQ_LOG_WARNING,
+					"the job at %" PRId64 " of llmq.ready cannot be claimed and is left for a "
+					"minute: %s",
+					seq, error);
+	if (engine->held_count == LLMQ_HELD_MAX)
+		llmq_engine_release_held(engine, LLMQ_NEVER);
+	if (llmq_ready_hold(engine->ready, seq))
+		engine->held[engine->held_count++] = (LlmqHeld){seq, engine->now.mono_us + HOLD_US};
 }
 
 /* Has jobs found again that were left alone for long enough, or at least the first of them. */

@@ -166,6 +166,7 @@ extern bool llmq_engine_poll_is_overdue(const LlmqEngine *engine);
 extern void llmq_engine_begin_poll(LlmqEngine *engine);
 extern void llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows);
 extern void llmq_engine_look_again(LlmqEngine *engine, int64_t seq);
+extern void llmq_engine_hold(LlmqEngine *engine, int64_t seq, const char *error);
 extern void llmq_engine_release_held(LlmqEngine *engine, int64_t now_us);
 extern bool llmq_engine_serves(const LlmqEngine *engine, const char *queue);
 

@@ -27,9 +27,6 @@
 #define HEARTBEAT_US	   5000000
 #define HEARTBEAT_AGAIN_US 1000000 /* after one that failed */
 
-/* How long a job that cannot be claimed is left alone. */
-#define HOLD_US 60000000
-
 #define BACKOFF_FIRST_US 100000
 #define BACKOFF_MAX_US	 5000000
 
@@ -469,20 +466,6 @@ fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 	}
 }
 
-/* Leaves a job alone for a while; the rest goes on without it. */
-static void
-hold(LlmqEngine *engine, int64_t seq, const char *error)
-{
-	llmq_engine_log(engine, LLMQ_LOG_WARNING,
-					"the job at %" PRId64 " of llmq.ready cannot be claimed and is left for a "
-					"minute: %s",
-					seq, error);
-	if (engine->held_count == LLMQ_HELD_MAX)
-		llmq_engine_release_held(engine, LLMQ_NEVER);
-	if (llmq_ready_hold(engine->ready, seq))
-		engine->held[engine->held_count++] = (LlmqHeld){seq, engine->now.mono_us + HOLD_US};
-}
-
 /*
  * The transaction was rolled back and the jobs are where they were.  If it was
  * not a trouble that passes, one of them is the cause: it is found by claiming
@@ -500,7 +483,7 @@ fail_claim(LlmqEngine *engine, const LlmqRows *rows)
 	engine->store_at_us = 0;
 	if (engine->claiming_count == 1)
 	{
-		hold(engine, engine->claiming[0], rows->error);
+		llmq_engine_hold(engine, engine->claiming[0], rows->error);
 		return;
 	}
 	memcpy(engine->suspects, engine->claiming,

@@ -172,6 +172,27 @@ COMMENT ON COLUMN llmq.budget.max_cost IS 'by the prices of endpoints; NULL: no 
 COMMENT ON COLUMN llmq.budget.max_tokens IS 'input and output; NULL: no limit';
 COMMENT ON COLUMN llmq.budget.hard IS 'true: submit is refused (PT402) when it is spent; false: jobs wait';
 
+CREATE TABLE llmq.spending (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL,
+    at timestamptz NOT NULL,
+    cost numeric NOT NULL,
+    tokens bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX spending_tenant_idx ON llmq.spending (tenant);
+COMMENT ON TABLE llmq.spending IS
+    'what calls have cost, while there is any budget: a row a tenant and settling, until a worker folds it into budget_spent';
+
+CREATE TABLE llmq.budget_spent (
+    tenant text NOT NULL,
+    period_start timestamptz NOT NULL,
+    cost numeric NOT NULL,
+    tokens bigint NOT NULL,
+    PRIMARY KEY (tenant, period_start)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.budget_spent IS 'what tenants with a budget have spent in its period, but for what is in spending';
+
 CREATE TABLE llmq.role_tenant (
     role name NOT NULL,
     tenant text NOT NULL CHECK (length(tenant) BETWEEN 1 AND 255),

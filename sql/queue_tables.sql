@@ -109,9 +109,12 @@ CREATE TABLE llmq.lease (
     counted int NOT NULL,
     deaths int NOT NULL,
     claimed_at timestamptz NOT NULL,
-    deadline timestamptz NOT NULL
+    deadline timestamptz NOT NULL,
+    reserved_cost numeric, -- of its tenant's budget, if it has one
+    reserved_tokens bigint
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000,
     autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX lease_tenant_idx ON llmq.lease (tenant) WHERE reserved_tokens IS NOT NULL;
 COMMENT ON TABLE llmq.lease IS 'jobs that a worker is running';
 
 -- The answers of jobs with an on_complete, until the settler has settled them.  One that
@@ -187,6 +190,7 @@ CREATE TABLE llmq.attempt (
     billing text NOT NULL CHECK (billing IN ('none', 'billed', 'unknown')),
     request_id text,
     traceparent text,
+    cost numeric,
     PRIMARY KEY (job_id, delivery, attempt)
 );
 -- For those who look at a span of time; a B-tree would cost each settling more.
@@ -195,6 +199,7 @@ COMMENT ON TABLE llmq.attempt IS
     'network calls, one row each; attempt 0 stands for the unknown calls of a delivery whose worker was lost';
 COMMENT ON COLUMN llmq.attempt.retry_after IS 'the provider''s wish';
 COMMENT ON COLUMN llmq.attempt.traceparent IS 'the header that was sent: the trace of the job''s metadata, with this call as the parent';
+COMMENT ON COLUMN llmq.attempt.cost IS 'by the prices of that time, if it was billed; NULL where they or its usage are not known';
 
 CREATE TABLE llmq.dead_job (
     job_id uuid PRIMARY KEY,

@@ -47,7 +47,7 @@ AS $$
 BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
     EXECUTE format('GRANT SELECT ON llmq.job_status, llmq.dead_letter, llmq.result, llmq.attempt,
-        llmq.outbox, llmq.outbox_event, llmq.run TO %s', role);
+        llmq.outbox, llmq.outbox_event, llmq.run, llmq.usage TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel', 'explain',
         'idempotency_begin', 'idempotency_finish', 'idempotency_release', 'step_begin', 'step_finish',
         'step_release', 'enqueue_outbox', 'outbox_claim', 'outbox_ack', 'outbox_nack', 'derive_key',
@@ -64,9 +64,9 @@ BEGIN
     PERFORM llmq.grant_submit(role);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON llmq.endpoint, llmq.queue, llmq.destination,
         llmq.budget, llmq.role_tenant TO %s', role);
-    EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy, llmq.queue_status, llmq.outbox_status, llmq.endpoint_status TO %s', role);
+    EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy, llmq.queue_status, llmq.outbox_status, llmq.endpoint_status, llmq.budget_status TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['redrive', 'redrive_queue', 'redrive_outbox', 'prune', 'check',
-        'start_worker', 'stop_worker', 'reset_breaker', 'resume_after_restore', 'lost_sessions', 'queue_lines', 'outbox_lines', 'default_queue']);
+        'start_worker', 'stop_worker', 'reset_breaker', 'budget_lines', 'resume_after_restore', 'lost_sessions', 'queue_lines', 'outbox_lines', 'default_queue']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_admin(regrole) IS
@@ -87,9 +87,9 @@ COMMENT ON FUNCTION llmq.grant_worker(regrole) IS
 
 -- Those who watch the server: every job and attempt, without what was said in it.
 GRANT USAGE ON SCHEMA llmq TO pg_monitor;
-GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status, llmq.outbox_status, llmq.endpoint_status TO pg_monitor;
+GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status, llmq.outbox_status, llmq.endpoint_status, llmq.usage, llmq.budget_status TO pg_monitor;
 GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status,
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
-    bytes_in, billing, request_id, traceparent) ON llmq.attempt TO pg_monitor;
+    bytes_in, billing, request_id, traceparent, cost) ON llmq.attempt TO pg_monitor;
 GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text), llmq.wait_until(text),
-    llmq.lost_sessions(bigint), llmq.queue_lines(), llmq.outbox_lines(), llmq.explain(uuid) TO pg_monitor;
+    llmq.lost_sessions(bigint), llmq.queue_lines(), llmq.outbox_lines(), llmq.explain(uuid), llmq.budget_lines() TO pg_monitor;

@@ -53,6 +53,9 @@ BEGIN
     IF job.tenant <> job.submitted_by THEN
         PERFORM llmq.check_tenant(job.submitted_by, job.tenant);
     END IF;
+    IF EXISTS (SELECT FROM llmq.budget AS b WHERE b.hard) THEN
+        PERFORM llmq.check_budget(job);
+    END IF;
     SELECT q.max_ready INTO room FROM llmq.queue AS q WHERE q.name = job.queue;
     IF NOT FOUND AND job.queue IS DISTINCT FROM 'default' THEN
         PERFORM llmq.find_queue(job.queue);

@@ -21,6 +21,8 @@ DECLARE
     standard constant llmq.queue := llmq.default_queue();
     picked llmq.placement[];
     expired llmq.placement[];
+    costs numeric[];
+    tokens bigint[];
     taken int;
     alive int;
     keyed constant text[] := ARRAY(
@@ -39,6 +41,11 @@ BEGIN
         g.deaths)::llmq.placement), count(*)
     INTO picked, taken FROM gone AS g;
 
+    IF taken > 0 AND EXISTS (SELECT FROM llmq.budget) THEN
+        SELECT r.picked, r.costs, r.tokens, cardinality(r.picked)
+        INTO picked, costs, tokens, taken FROM llmq.reserve(picked) AS r;
+    END IF;
+
     IF taken > 0 THEN
         PERFORM llmq.note_claim(own);
     END IF;
@@ -48,16 +55,17 @@ BEGIN
             SELECT p.*, j.prompt, j.system, j.messages, j.params, j.model, j.policy,
                 llmq.traceparent(j.metadata) AS traceparent,
                 coalesce((j.policy ->> 'deadline')::interval, q.deadline, standard.deadline) AS deadline
-            FROM unnest(picked) AS p
+            FROM unnest(picked) WITH ORDINALITY AS p
             JOIN llmq.job AS j ON j.job_id = p.job_id
             LEFT JOIN llmq.queue AS q ON q.name = p.queue
             WHERE coalesce(llmq.last_start(j.expires_at, j.submitted_at,
                 coalesce(q.max_age, standard.max_age)) >= clock_timestamp(), true)
         ), leased AS (
             INSERT INTO llmq.lease (job_id, worker_id, queue, tenant, priority, deliveries, counted,
-                deaths, claimed_at, deadline)
+                deaths, claimed_at, deadline, reserved_cost, reserved_tokens)
             SELECT c.job_id, own, c.queue, c.tenant, c.priority, c.deliveries + 1, c.counted,
-                c.deaths, clock_timestamp(), clock_timestamp() + c.deadline
+                c.deaths, clock_timestamp(), clock_timestamp() + c.deadline, costs[c.ordinality],
+                tokens[c.ordinality]
             FROM claimed AS c
         )
         SELECT NULL::bigint, c.job_id, c.deliveries + 1, c.counted, c.queue, c.prompt, c.system,

@@ -49,6 +49,7 @@ BEGIN
         IF report IS NOT NULL THEN
             pruned := llmq.take_report(report);
         END IF;
+        PERFORM llmq.fold_spending();
         promoted := llmq.promote_deferred(max_rows);
         returned := llmq.merge_topics(returned, llmq.promote_messages(max_rows));
         facts := llmq.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);

@@ -198,25 +198,29 @@ AS $$
     WHERE e.outcome = 'succeeded'
 $$;
 
--- The attempts of entries.
+-- The attempts of entries, as rows of llmq.attempt.
 CREATE OR REPLACE FUNCTION llmq.read_attempts(entries jsonb)
 RETURNS TABLE (job_id uuid, delivery int, attempt int, endpoint text, started_at timestamptz,
     duration interval, outcome text, http_status int, error_class text, error_message text,
     retry_after interval, model text, finish_reason text, input_tokens bigint, output_tokens bigint,
-    cached_tokens bigint, bytes_in bigint, billing text, request_id text, traceparent text)
+    cached_tokens bigint, bytes_in bigint, billing text, request_id text, traceparent text,
+    cost numeric)
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$
     SELECT e.job_id, e.delivery, a.attempt, a.endpoint, to_timestamp(a.started_at / 1e6),
         a.duration * interval '1 microsecond', a.outcome, a.http_status, a.error_class,
         a.error_message, a.retry_after * interval '1 microsecond', a.model, a.finish_reason,
         a.input_tokens, a.output_tokens, a.cached_tokens, a.bytes_in, a.billing, a.request_id,
-        a.traceparent
+        a.traceparent,
+        CASE WHEN a.billing = 'billed' THEN
+            llmq.cost(p, a.input_tokens, a.output_tokens, a.cached_tokens) END
     FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int, attempts jsonb),
     jsonb_to_recordset(e.attempts) AS a (attempt int, endpoint text, started_at bigint,
         duration bigint, outcome text, http_status int, error_class text, error_message text,
         retry_after bigint, model text, finish_reason text, input_tokens bigint,
         output_tokens bigint, cached_tokens bigint, bytes_in bigint, billing text, request_id text,
         traceparent text)
+    LEFT JOIN llmq.endpoint AS p ON p.name = a.endpoint
 $$;
 
 -- Writes the attempts of settled deliveries.
@@ -225,11 +229,19 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
-    INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
-        http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
-        output_tokens, cached_tokens, bytes_in, billing, request_id, traceparent)
-    SELECT a.* FROM llmq.read_attempts(entries) AS a
-    ON CONFLICT (job_id, delivery, attempt) DO NOTHING;
+    WITH added AS (
+        INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
+            http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
+            output_tokens, cached_tokens, bytes_in, billing, request_id, traceparent, cost)
+        SELECT a.* FROM llmq.read_attempts(entries) AS a
+        ON CONFLICT (job_id, delivery, attempt) DO NOTHING
+        RETURNING job_id, cost, input_tokens, output_tokens, billing)
+    INSERT INTO llmq.spending (tenant, at, cost, tokens)
+    SELECT j.tenant, clock_timestamp(), sum(coalesce(a.cost, 0)),
+        sum(coalesce(a.input_tokens, 0) + coalesce(a.output_tokens, 0))
+    FROM added AS a JOIN llmq.job AS j ON j.job_id = a.job_id
+    WHERE a.billing = 'billed' AND a.input_tokens IS NOT NULL AND EXISTS (SELECT FROM llmq.budget)
+    GROUP BY j.tenant;
 END
 $$;
 

@@ -158,3 +158,37 @@ COMMENT ON TABLE llmq.endpoint_limit IS
     'what workers share of an endpoint: its quota, drawn in slices once a second at most, and its breaker; no claim touches it';
 COMMENT ON TABLE llmq.endpoint_trouble IS
     'endpoints that a worker cannot call just now: no_secret, or rate_limited, breaker or limiter until a time';
+
+
+CREATE TABLE llmq.spending (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    tenant text NOT NULL,
+    at timestamptz NOT NULL,
+    cost numeric NOT NULL,
+    tokens bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX spending_tenant_idx ON llmq.spending (tenant);
+COMMENT ON TABLE llmq.spending IS
+    'what calls have cost, while there is any budget: a row a tenant and settling, until a worker folds it into budget_spent';
+
+CREATE TABLE llmq.budget_spent (
+    tenant text NOT NULL,
+    period_start timestamptz NOT NULL,
+    cost numeric NOT NULL,
+    tokens bigint NOT NULL,
+    PRIMARY KEY (tenant, period_start)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.budget_spent IS 'what tenants with a budget have spent in its period, but for what is in spending';
+
+ALTER TABLE llmq.lease ADD COLUMN reserved_cost numeric, ADD COLUMN reserved_tokens bigint;
+CREATE INDEX lease_tenant_idx ON llmq.lease (tenant) WHERE reserved_tokens IS NOT NULL;
+ALTER TABLE llmq.attempt ADD COLUMN cost numeric;
+COMMENT ON COLUMN llmq.attempt.cost IS 'by the prices of that time, if it was billed; NULL where they or its usage are not known';
+DO $$
+BEGIN
+    PERFORM pg_catalog.pg_extension_config_dump('llmq.spending', '');
+    PERFORM pg_catalog.pg_extension_config_dump('llmq.budget_spent', '');
+    PERFORM pg_catalog.pg_extension_config_dump('llmq.spending_id_seq', '');
+END
+$$;

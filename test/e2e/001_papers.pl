@@ -115,7 +115,7 @@ sub explains
 }
 
 # Words in such statements that are no classes: outcomes, states, places, names in JSON.
-my %other = map { $_ => 1 } qw(succeeded dead retry ready deferred unknown);
+my %other = map { $_ => 1 } qw(succeeded dead retry ready deferred unknown billed);
 explains('every error class of C', 'deadline_exceeded', strings_of('error_names'));
 explains('every error class of SQL', 'dependency_failed', grep { !$other{$_} } map { /'([a-z]+(?:_[a-z]+)*)'/g }
 	statements_with(qr/\b(?:bury\w*|redeliver|recall_lease)\s*\(|INTO llmq\.(?:dead_job|attempt)\b|error_class (?:=|IN)/));

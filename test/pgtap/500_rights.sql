@@ -38,7 +38,7 @@ SELECT set_eq($$
     SELECT c.relname::text FROM pg_class AS c
     WHERE c.relnamespace = 'llmq'::regnamespace AND c.relkind IN ('r', 'v')
         AND has_table_privilege('llmq_alice', c.oid, 'SELECT')
-$$, ARRAY['job_status', 'dead_letter', 'result', 'attempt', 'outbox', 'outbox_event', 'run'], 'a submitter reads what shows its own jobs');
+$$, ARRAY['job_status', 'dead_letter', 'result', 'attempt', 'outbox', 'outbox_event', 'run', 'usage'], 'a submitter reads what shows its own jobs');
 SELECT is_empty($$
     SELECT c.oid::regclass FROM pg_class AS c
     WHERE c.relnamespace = 'llmq'::regnamespace AND c.relkind IN ('r', 'v')
