@@ -24,6 +24,7 @@ ENGINE_OBJS = \
 	bgworker/engine_limits.o \
 	bgworker/engine_poll.o \
 	bgworker/engine_report.o \
+	bgworker/engine_settle.o \
 	bgworker/engine_store.o \
 	bgworker/estimate.o \
 	bgworker/heap.o \

@@ -9,6 +9,7 @@
  *		engine_store.c	which store operation is next, and what came of it
  *		engine_poll.c	looking for work and for changed configuration
  *		engine_report.c	what the worker says of itself with a poll
+ *		engine_settle.c	ended deliveries on their way into the database
  *		engine_leave.c	draining, stopping, and claims of unknown end
  *		relay*.c		the same for outbox messages, see relay.h
  */
@@ -182,6 +183,12 @@ extern bool llmq_engine_may_say_goodbye(const LlmqEngine *engine);
 extern void llmq_engine_doubt_claim(LlmqEngine *engine);
 extern void llmq_engine_begin_reconcile(LlmqEngine *engine);
 extern void llmq_engine_complete_reconcile(LlmqEngine *engine);
+
+/* engine_settle.c */
+extern int64_t llmq_engine_settle_due(const LlmqEngine *engine);
+extern void llmq_engine_begin_settle(LlmqEngine *engine);
+extern void llmq_engine_complete_settle(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_fail_settle(LlmqEngine *engine, const LlmqRows *rows);
 
 /* engine_store.c */
 extern int llmq_engine_in_hand(const LlmqEngine *engine);

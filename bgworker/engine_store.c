@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "settle.h"
-
 /* Operations in one dispatch, so that the network gets its turn. */
 #define OPERATIONS_PER_TURN 8
 
@@ -30,13 +28,8 @@
 #define BACKOFF_FIRST_US 100000
 #define BACKOFF_MAX_US	 5000000
 
-/*
- * A delivery whose settling keeps failing is cut down, given up as dead, and in the
- * end dead without a record of its attempts, if it is that which cannot be stored.
- */
-#define SETTLE_FAILURES_RAW		   2
-#define SETTLE_FAILURES_DEAD	   5
-#define SETTLE_FAILURES_UNRECORDED 7
+/* Settling that fails so often keeps no worker from stopping. */
+#define STOP_FAILURES 5
 
 /* What llmq.worker_claim and llmq.worker_claim_messages raise when this worker was taken for lost
  * (object_not_in_prerequisite_state). */
@@ -59,20 +52,6 @@ has_claims(LlmqEngine *engine)
 	return engine->state == LLMQ_ENGINE_RUNNING && llmq_engine_room(engine) > 0 &&
 		   (engine->suspect_count > 0 ||
 			llmq_ready_any(engine->ready, llmq_engine_allowance, engine));
-}
-
-/* The first ended job whose settling may be tried now; *when is lowered to the next one's time. */
-static LlmqJob *
-settleable(LlmqEngine *engine, int64_t *when)
-{
-	for (LlmqJob *job = engine->ended.head; job != NULL; job = job->next)
-	{
-		if (job->settle_at_us <= engine->now.mono_us)
-			return job;
-		if (*when > job->settle_at_us)
-			*when = job->settle_at_us;
-	}
-	return NULL;
 }
 
 /* Leases that this worker holds, of jobs and of messages. */
@@ -108,9 +87,10 @@ llmq_engine_store_due(LlmqEngine *engine)
 		return LLMQ_NEVER;
 	if (engine->state == LLMQ_ENGINE_STARTING)
 		return engine->hello_at_us;
-	if (settleable(engine, &due) != NULL || has_claims(engine) ||
-		llmq_engine_may_say_goodbye(engine) || engine->drain_unsaid)
+	if (has_claims(engine) || llmq_engine_may_say_goodbye(engine) || engine->drain_unsaid)
 		due = 0;
+	if (llmq_engine_settle_due(engine) < due)
+		due = llmq_engine_settle_due(engine);
 	if (llmq_relay_settle_due(engine) < due)
 		due = llmq_relay_settle_due(engine);
 	if (engine->state == LLMQ_ENGINE_STOPPING)
@@ -177,36 +157,6 @@ begin_claim(LlmqEngine *engine)
 
 /* Moves jobs that may settle now into the batch, and writes them. */
 static void
-begin_settle(LlmqEngine *engine)
-{
-	LlmqBuffer entries;
-	LlmqJob *next;
-
-	llmq_buffer_init(&entries, LLMQ_SETTLE_MAX_BYTES);
-	for (LlmqJob *job = engine->ended.head; job != NULL; job = next)
-	{
-		next = job->next;
-		if (job->settle_at_us > engine->now.mono_us)
-			continue;
-		if (engine->settling.count > 0 &&
-			(job->solo || engine->settling.count >= LLMQ_SETTLE_BATCH_JOBS ||
-			 entries.len >= LLMQ_SETTLE_BATCH_BYTES))
-			break;
-		llmq_buffer_append_char(&entries, engine->settling.count == 0 ? '[' : ',');
-		llmq_settle_append(&entries, job);
-		llmq_job_list_remove(&engine->ended, job);
-		llmq_job_list_add(&engine->settling, job);
-		if (job->solo)
-			break;
-	}
-	llmq_buffer_append_char(&entries, ']');
-	llmq_engine_begin(
-		engine, LLMQ_OP_SETTLE,
-		(const char *[]){engine->worker_id, entries.failed ? "" : llmq_buffer_string(&entries)});
-	llmq_buffer_free(&entries);
-}
-
-static void
 begin_heartbeat(LlmqEngine *engine)
 {
 	char in_flight[LLMQ_NUMBER_LENGTH];
@@ -229,7 +179,6 @@ static bool
 begin_next(LlmqEngine *engine)
 {
 	int64_t now = engine->now.mono_us;
-	int64_t when = LLMQ_NEVER;
 
 	if (engine->options.changed != NULL && engine->options.changed())
 		engine->full_poll_at_us = 0;
@@ -239,8 +188,8 @@ begin_next(LlmqEngine *engine)
 		begin_hello(engine);
 	else if (wants_heartbeat(engine) && now >= engine->last_heartbeat_us + HEARTBEAT_US)
 		begin_heartbeat(engine);
-	else if (settleable(engine, &when) != NULL)
-		begin_settle(engine);
+	else if (llmq_engine_settle_due(engine) <= now)
+		llmq_engine_begin_settle(engine);
 	else if (llmq_relay_settle_due(engine) <= now)
 		llmq_relay_begin_settle(engine);
 	else if (llmq_engine_may_say_goodbye(engine))
@@ -263,17 +212,6 @@ begin_next(LlmqEngine *engine)
 }
 
 /* ---- Complete ---------------------------------------------------------------------- */
-
-static void
-forget_job(LlmqEngine *engine, LlmqJob *job)
-{
-	LlmqQueue *queue = llmq_config_queue(engine->config, job->queue);
-
-	if (queue != NULL && queue->in_flight > 0)
-		queue->in_flight--;
-	llmq_job_table_remove(&engine->jobs, job);
-	llmq_job_destroy(job);
-}
 
 /* The session is not known any more: the worker must say hello again. */
 void
@@ -377,94 +315,7 @@ complete_claim(LlmqEngine *engine, const LlmqRows *rows)
 	}
 }
 
-/* A job that was put back is due again: this worker need not wait for a poll to find out. */
-static void
-note_redelivery(LlmqEngine *engine, const LlmqJob *job)
-{
-	int64_t due = engine->now.mono_us + job->step.delay_us;
-
-	if (job->step.kind == LLMQ_STEP_REDELIVER && engine->full_poll_at_us > due)
-		engine->full_poll_at_us = due;
-}
-
-/* Somebody has locked a job: its answer stays in hand, the others of the batch are settled. */
-static void
-settle_later(LlmqEngine *engine, const char *job_id)
-{
-	LlmqJob *job = engine->settling.head;
-
-	while (job != NULL && strcmp(job->job_id, job_id) != 0)
-		job = job->next;
-	if (job == NULL)
-		return;
-	llmq_job_list_remove(&engine->settling, job);
-	llmq_job_list_add(&engine->ended, job);
-	job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
-}
-
-static void
-complete_settle(LlmqEngine *engine, const LlmqRows *rows)
-{
-	for (int i = 0; i < rows->row_count; i++)
-	{
-		const char *verdict = llmq_rows_cell(rows, i, 1);
-
-		if (strcmp(verdict, "busy") == 0)
-			settle_later(engine, llmq_rows_cell(rows, i, 0));
-		else if (strcmp(verdict, "settled") != 0)
-			llmq_engine_log(engine, LLMQ_LOG_INFO, "job %s: this delivery came %s",
-							llmq_rows_cell(rows, i, 0), verdict);
-	}
-	while (engine->settling.head != NULL)
-	{
-		LlmqJob *job = engine->settling.head;
-
-		llmq_job_list_remove(&engine->settling, job);
-		note_redelivery(engine, job);
-		forget_job(engine, job);
-	}
-}
-
 /* ---- Failure ----------------------------------------------------------------------- */
-
-/*
- * The transaction was rolled back and the answers are still in hand.  A batch
- * is taken apart; a row that keeps failing alone for a reason that does not pass
- * is stored with less, and in the end goes dead, alone.
- */
-static void
-fail_settle(LlmqEngine *engine, const LlmqRows *rows)
-{
-	bool alone = engine->settling.count == 1;
-	bool passes = llmq_store_error_passes(rows->sqlstate);
-
-	while (engine->settling.head != NULL)
-	{
-		LlmqJob *job = engine->settling.head;
-
-		llmq_job_list_remove(&engine->settling, job);
-		llmq_job_list_add(&engine->ended, job);
-		if (passes)
-		{
-			job->settle_at_us =
-				engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
-			continue;
-		}
-		job->solo = true;
-		if (!alone)
-			continue; /* at once, one by one */
-		job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_failures);
-		job->settle_failures++;
-		job->raw_response = job->settle_failures >= SETTLE_FAILURES_RAW;
-		job->unrecorded = job->settle_failures >= SETTLE_FAILURES_UNRECORDED;
-		if (job->settle_failures >= SETTLE_FAILURES_DEAD)
-		{
-			job->step = (LlmqStep){.kind = LLMQ_STEP_DIE, .error_class = LLMQ_ERROR_INTERNAL};
-			job->error =
-				llmq_arena_printf(job->arena, "the answer could not be stored: %s", rows->error);
-		}
-	}
-}
 
 /*
  * The transaction was rolled back and the jobs are where they were.  If it was
@@ -525,7 +376,7 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 			break;
 		case LLMQ_OP_SETTLE:
 			engine->store_at_us = 0; /* each job has its own wait */
-			fail_settle(engine, rows);
+			llmq_engine_fail_settle(engine, rows);
 			break;
 		case LLMQ_OP_CLAIM_MESSAGES:
 			llmq_relay_fail_claim(engine);
@@ -554,7 +405,7 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 	}
 	if (engine->state == LLMQ_ENGINE_STOPPING &&
 		(engine->operation == LLMQ_OP_SETTLE || engine->operation == LLMQ_OP_SETTLE_MESSAGES) &&
-		engine->store_failures > SETTLE_FAILURES_DEAD)
+		engine->store_failures > STOP_FAILURES)
 		engine->state = LLMQ_ENGINE_STOPPED;
 }
 
@@ -575,7 +426,7 @@ complete(LlmqEngine *engine, const LlmqRows *rows)
 			complete_claim(engine, rows);
 			break;
 		case LLMQ_OP_SETTLE:
-			complete_settle(engine, rows);
+			llmq_engine_complete_settle(engine, rows);
 			break;
 		case LLMQ_OP_CLAIM_MESSAGES:
 			llmq_relay_complete_claim(engine, rows);
