@@ -217,7 +217,7 @@ $(PROGRAM_OBJS): override CPPFLAGS += -I$(LIBPQ_INCLUDE)
 
 # 18: libpq_pgport no longer names libpgcommon, which hmac_program.c needs.
 $(WORKER): $(PROGRAM_OBJS) $(ENGINE_OBJS)
-	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) $(libpq_pgport) $(filter -lpgcommon -lpgport -lcrypto, $(LIBS)) $(ENGINE_LIBS) -lpthread -o $@
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) $(libpq_pgport) -L$(pkglibdir) $(filter -lpgcommon -lpgport -lcrypto, $(LIBS)) $(ENGINE_LIBS) -lpthread -o $@
 
 no-worker:
 	@echo "llmq-worker is not built: libpq's headers are missing (libpq-dev on Debian)" >&2
