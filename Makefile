@@ -231,9 +231,23 @@ install-worker: $(WORKER)
 
 uninstall-worker:
 	rm -f '$(DESTDIR)$(bindir)/$(WORKER)' '$(DESTDIR)$(mandir)/man1/llmq-worker.1'
-	rm -rf '$(DESTDIR)$(datadir)/llmq'
+	rm -f '$(DESTDIR)$(datadir)/llmq/llmq-worker@.service'
 
 .PHONY: no-worker install-worker uninstall-worker
+
+# -- The dashboard ------------------------------------------------------------------
+
+install: install-dashboard
+uninstall: uninstall-dashboard
+
+install-dashboard:
+	$(MKDIR_P) '$(DESTDIR)$(datadir)/llmq'
+	$(INSTALL_DATA) $(srcdir)/share/grafana.json '$(DESTDIR)$(datadir)/llmq/'
+
+uninstall-dashboard:
+	rm -f '$(DESTDIR)$(datadir)/llmq/grafana.json'
+
+.PHONY: install-dashboard uninstall-dashboard
 
 # -- The module with debug points, which tests of crashes stop at: never installed --------
 

@@ -178,6 +178,12 @@ llmq_engine_jobs(const LlmqEngine *engine)
 	return engine->jobs.count;
 }
 
+int
+llmq_engine_messages(const LlmqEngine *engine)
+{
+	return llmq_relay_in_hand(&engine->relay);
+}
+
 bool
 llmq_engine_store_failing(const LlmqEngine *engine)
 {

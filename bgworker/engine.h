@@ -114,9 +114,10 @@ extern bool llmq_engine_is_idle(LlmqEngine *engine);
 
 extern LlmqEngineState llmq_engine_state(const LlmqEngine *engine);
 
-/* Network calls under way, and deliveries in hand. */
+/* Network calls under way, and deliveries and outbox messages in hand. */
 extern int llmq_engine_calls(const LlmqEngine *engine);
 extern int llmq_engine_jobs(const LlmqEngine *engine);
+extern int llmq_engine_messages(const LlmqEngine *engine);
 
 /* Whether the last store operation failed: the host may want to see why. */
 extern bool llmq_engine_store_failing(const LlmqEngine *engine);

@@ -278,13 +278,20 @@ look_around(Worker *worker)
 		vanish(worker, LLMQ_STATUS_ABSENT);
 }
 
-/* What pg_stat_activity shows. */
+/* What pg_stat_activity shows: in the words of llmq.worker.state, where that has one. */
 static void
 report_activity(Worker *worker)
 {
-	char text[64];
+	static const char *const states[] = {
+		[LLMQ_ENGINE_STARTING] = "starting",	   [LLMQ_ENGINE_RUNNING] = "running",
+		[LLMQ_ENGINE_QUARANTINED] = "quarantined", [LLMQ_ENGINE_OUTDATED] = "outdated",
+		[LLMQ_ENGINE_DRAINING] = "draining",	   [LLMQ_ENGINE_STOPPING] = "stopping",
+		[LLMQ_ENGINE_STOPPED] = "stopped",
+	};
+	char text[96];
 
-	snprintf(text, sizeof(text), "%d calls, %d jobs in hand", llmq_engine_calls(worker->engine),
-			 llmq_engine_jobs(worker->engine));
+	snprintf(text, sizeof(text), "%s: %d calls under way, %d jobs and %d messages in hand",
+			 states[llmq_engine_state(worker->engine)], llmq_engine_calls(worker->engine),
+			 llmq_engine_jobs(worker->engine), llmq_engine_messages(worker->engine));
 	pgstat_report_activity(STATE_IDLE, text);
 }

@@ -94,7 +94,7 @@ COMMENT ON COLUMN llmq.queue.max_in_flight IS 'deliveries at once, of all worker
 COMMENT ON COLUMN llmq.queue.max_ready IS 'ready jobs, beyond which submit is refused (PT429); NULL: no limit';
 COMMENT ON COLUMN llmq.queue.call_timeout IS 'wall clock of one network call';
 COMMENT ON COLUMN llmq.queue.deadline IS 'all attempts and sleeps of one delivery';
-COMMENT ON COLUMN llmq.queue.max_attempts IS 'network calls in one delivery';
+COMMENT ON COLUMN llmq.queue.max_attempts IS 'network calls in one delivery, to each endpoint';
 COMMENT ON COLUMN llmq.queue.min_attempt IS
     'no attempt starts with less time left (never more than call_timeout)';
 COMMENT ON COLUMN llmq.queue.backoff_base IS
