@@ -11,6 +11,9 @@
 /* A claim of unknown end has ended by then: the store's drivers limit each statement. */
 #define CLAIM_ENDS_US INT64_C(35000000)
 
+/* A lease that could not be held is given back after that, when there may be memory again. */
+#define MISSED_WAIT_US 1000000
+
 static void
 interrupt(LlmqJob *job, void *context)
 {
@@ -37,7 +40,7 @@ llmq_engine_drain(LlmqEngine *engine)
 	engine->state = LLMQ_ENGINE_DRAINING;
 	engine->drain_unsaid = true;
 	llmq_job_table_each(&engine->jobs, give_back_waiting, engine);
-	llmq_relay_drain(engine);
+	llmq_relay_sort_out(engine);
 }
 
 void
@@ -82,6 +85,13 @@ llmq_engine_doubt_claim(LlmqEngine *engine)
 	engine->reconcile_again = true;
 }
 
+void
+llmq_engine_miss_lease(LlmqEngine *engine)
+{
+	if (engine->reconcile_at_us > engine->now.mono_us + MISSED_WAIT_US)
+		engine->reconcile_at_us = engine->now.mono_us + MISSED_WAIT_US;
+}
+
 static void
 add_id(LlmqJob *job, void *context)
 {
@@ -116,4 +126,6 @@ llmq_engine_complete_reconcile(LlmqEngine *engine)
 	engine->reconcile_at_us =
 		engine->reconcile_again ? engine->now.mono_us + CLAIM_ENDS_US : LLMQ_NEVER;
 	engine->reconcile_again = false;
+	engine->relay.sweep_wanted = true; /* what went back stands anywhere */
+	engine->woken = true;
 }

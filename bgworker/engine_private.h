@@ -107,6 +107,7 @@ struct LlmqEngine
 
 	bool operating; /* an operation is under way */
 	LlmqOperation operation;
+	int64_t began_us;
 	LlmqJobList settling; /* the batch under way */
 	int64_t chance_us;	  /* when a ready job that cannot be called now may be */
 	int64_t *claiming;	  /* the seqs under way */
@@ -181,6 +182,8 @@ extern int64_t llmq_engine_report_due(const LlmqEngine *engine);
 /* engine_leave.c */
 extern bool llmq_engine_may_say_goodbye(const LlmqEngine *engine);
 extern void llmq_engine_doubt_claim(LlmqEngine *engine);
+/* Something was claimed that this worker does not hold: its lease goes back soon. */
+extern void llmq_engine_miss_lease(LlmqEngine *engine);
 extern void llmq_engine_begin_reconcile(LlmqEngine *engine);
 extern void llmq_engine_complete_reconcile(LlmqEngine *engine);
 

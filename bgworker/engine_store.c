@@ -117,6 +117,7 @@ llmq_engine_begin(LlmqEngine *engine, LlmqOperation operation, const char *const
 {
 	engine->operating = true;
 	engine->operation = operation;
+	engine->began_us = engine->now.mono_us;
 	engine->store->begin(engine->store, operation, params);
 }
 
@@ -266,6 +267,7 @@ complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 	engine->woken = true;
 	engine->full_poll_at_us = 0;
 	engine->last_heartbeat_us = engine->now.mono_us;
+	engine->relay.sure_us = engine->began_us;
 }
 
 static void
@@ -289,9 +291,9 @@ take_job(LlmqEngine *engine, const LlmqRows *rows, int i)
 
 	if (job == NULL)
 	{
-		/* Its lease stays until this worker's session ends; there is no memory to say more. */
 		llmq_engine_log(engine, LLMQ_LOG_WARNING,
-						"job %s was claimed and cannot be held: out of memory", row.job_id);
+						"job %s was claimed and cannot be held, and goes back", row.job_id);
+		llmq_engine_miss_lease(engine);
 		return;
 	}
 	queue->in_flight++;
@@ -438,6 +440,7 @@ complete(LlmqEngine *engine, const LlmqRows *rows)
 			llmq_engine_complete_draw(engine, rows);
 			break;
 		case LLMQ_OP_HEARTBEAT:
+			engine->relay.sure_us = engine->began_us;
 			if (strcmp(llmq_rows_cell(rows, 0, 0), "t") != 0)
 				llmq_engine_start_again(engine);
 			break;

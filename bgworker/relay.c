@@ -14,6 +14,12 @@
 /* Topics with messages that are known at a time; sweeps find the others when some are done. */
 #define MAX_TOPICS 1000
 
+/*
+ * A worker that has not been heard of for llmq.lease_ttl(), 15 s, may have lost its leases
+ * without knowing: it begins no send so late that another worker may have sent that already.
+ */
+#define SURE_US INT64_C(12000000)
+
 /* How long to wait when the machine itself had no descriptor or memory for a send. */
 #define MACHINE_TROUBLE_WAIT_US 1000000
 
@@ -137,12 +143,18 @@ llmq_relay_note_topic(LlmqEngine *engine, const char *name, int64_t lowest)
 {
 	LlmqRelay *relay = &engine->relay;
 	LlmqDestination *destination = llmq_config_route(engine->config, name);
-	LlmqTopic *topic = find_topic(relay, name);
+	LlmqTopic *topic;
 
-	if (topic == NULL && destination != NULL && destination->enabled)
+	if (destination == NULL || !destination->enabled)
+		return;
+	topic = find_topic(relay, name);
+	if (topic == NULL)
 		topic = add_topic(relay, name, destination, lowest - 1);
 	if (topic == NULL)
+	{
+		relay->topics_left = true;
 		return;
+	}
 	topic->more = true;
 	if (topic->after >= lowest)
 		topic->after = lowest - 1;
@@ -152,6 +164,7 @@ void
 llmq_relay_forget_idle(LlmqRelay *relay)
 {
 	LlmqTopic **link = &relay->topics;
+	int before = relay->topic_count;
 
 	while (*link != NULL)
 	{
@@ -165,6 +178,11 @@ llmq_relay_forget_idle(LlmqRelay *relay)
 		*link = topic->next;
 		relay->topic_count--;
 		free_topic(topic);
+	}
+	if (relay->topics_left && relay->topic_count < before)
+	{
+		relay->sweep_wanted = true;
+		relay->topics_left = false;
 	}
 }
 
@@ -189,6 +207,32 @@ llmq_relay_pause(LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const c
 	return_queue(engine, topic, delay_us, reason);
 }
 
+static bool
+is_sure(const LlmqEngine *engine)
+{
+	return engine->now.mono_us - engine->relay.sure_us < SURE_US;
+}
+
+/* Whether what is queued can go to where the topic's messages go now. */
+static bool
+fits(const LlmqTopic *topic)
+{
+	return topic->destination != NULL && topic->destination->enabled &&
+		   topic->destination->kind == topic->kind;
+}
+
+void
+llmq_relay_sort_out(LlmqEngine *engine)
+{
+	bool all = engine->state >= LLMQ_ENGINE_DRAINING || !is_sure(engine);
+
+	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	{
+		if (all || !fits(topic))
+			return_queue(engine, topic, 0, NULL);
+	}
+}
+
 /* Destinations of the configuration before are gone: each topic is routed anew. */
 void
 llmq_relay_take_config(LlmqEngine *engine)
@@ -201,12 +245,10 @@ llmq_relay_take_config(LlmqEngine *engine)
 		if (topic->destination != NULL)
 			topic->destination->in_flight += topic->in_flight;
 		if (topic->destination == NULL || !topic->destination->enabled)
-		{
 			topic->more = false;
-			return_queue(engine, topic, 0, NULL);
-		}
 		topic->claim_at_us = 0;
 	}
+	llmq_relay_sort_out(engine);
 	/* Topics that had no destination may have one now; a sweep under way will tell. */
 	if (!relay->polling_sweep)
 	{
@@ -244,6 +286,8 @@ llmq_relay_start_due(LlmqEngine *engine)
 
 	if (relay->queued == 0 || engine->state != LLMQ_ENGINE_RUNNING)
 		return;
+	if (!is_sure(engine))
+		llmq_relay_sort_out(engine);
 	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
 		while (can_start(relay, topic))
@@ -278,12 +322,18 @@ leave_flight(LlmqEngine *engine, LlmqMessage *message)
 		topic->destination->in_flight--;
 }
 
+static int64_t
+heeded(int64_t wish)
+{
+	return wish < LLMQ_WISH_WAIT_MAX_US ? wish : LLMQ_WISH_WAIT_MAX_US;
+}
+
 /* What an attempt that failed leads to. */
 static void
 end_failed(LlmqEngine *engine, LlmqMessage *message, const LlmqRelayVerdict *verdict)
 {
 	const LlmqDestination *destination = message->topic->destination;
-	int64_t delay = verdict->retry_after_us;
+	int64_t delay;
 
 	if (destination == NULL)
 	{
@@ -295,11 +345,11 @@ end_failed(LlmqEngine *engine, LlmqMessage *message, const LlmqRelayVerdict *ver
 		llmq_relay_end(engine, message, LLMQ_MESSAGE_DEAD, 0, verdict->message);
 		return;
 	}
-	if (delay < 0)
-		delay = llmq_retry_backoff(&engine->random, destination->backoff_base_us,
-								   destination->backoff_cap_us, message->attempts);
-	else if (delay > LLMQ_WISH_WAIT_MAX_US)
-		delay = LLMQ_WISH_WAIT_MAX_US;
+	/* A receiver that is down and wishes for little would have all attempts within seconds. */
+	delay = llmq_retry_backoff(&engine->random, destination->backoff_base_us,
+							   destination->backoff_cap_us, message->attempts);
+	if (delay < heeded(verdict->retry_after_us))
+		delay = heeded(verdict->retry_after_us);
 	llmq_relay_end(engine, message, LLMQ_MESSAGE_RETRY, delay, verdict->message);
 }
 
@@ -316,8 +366,7 @@ heed_receiver(LlmqEngine *engine, LlmqTopic *topic, const LlmqRelayVerdict *verd
 		return_queue(engine, topic, 0, NULL);
 	}
 	else if (verdict->outcome == LLMQ_RELAY_RETRY && wish > 0)
-		llmq_relay_pause(engine, topic, wish < LLMQ_WISH_WAIT_MAX_US ? wish : LLMQ_WISH_WAIT_MAX_US,
-						 NULL);
+		llmq_relay_pause(engine, topic, heeded(wish), NULL);
 }
 
 /* Takes in how a send has ended. */
@@ -368,13 +417,6 @@ drop_flight(LlmqEngine *engine, LlmqMessage *message)
 {
 	llmq_transfer_abort(engine->transfers, message->transfer);
 	leave_flight(engine, message);
-}
-
-void
-llmq_relay_drain(LlmqEngine *engine)
-{
-	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
-		return_queue(engine, topic, 0, NULL);
 }
 
 void

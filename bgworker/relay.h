@@ -90,6 +90,7 @@ typedef struct LlmqTopic
 	bool more;					  /* there may be some behind that */
 	int64_t claim_at_us;		  /* none is claimed before */
 	LlmqMessageList queue;		  /* claimed, to be sent in this order */
+	LlmqDestinationKind kind;	  /* that their bodies were made for */
 	int in_flight;
 	int claiming; /* how many were asked for in the claim under way; 0: it is not part of it */
 	int claimed;  /* how many came */
@@ -107,6 +108,8 @@ typedef struct LlmqRelay
 	bool sweep_wanted;	   /* somebody may have committed late */
 	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
 	bool polling_sweep;	   /* the poll under way sweeps */
+	bool topics_left;	   /* there was no room for one more topic */
+	int64_t sure_us;	   /* then at the latest the database heard that this worker lives */
 } LlmqRelay;
 
 struct LlmqEngine;
@@ -125,8 +128,8 @@ extern void llmq_relay_take_config(struct LlmqEngine *engine);
 extern void llmq_relay_enqueue(struct LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message);
 /* Forgets topics that have no message. */
 extern void llmq_relay_forget_idle(LlmqRelay *relay);
-/* Starts nothing more: what is queued goes back. */
-extern void llmq_relay_drain(struct LlmqEngine *engine);
+/* Gives back what is queued and must not be sent as things are now. */
+extern void llmq_relay_sort_out(struct LlmqEngine *engine);
 /* Ends what is under way, too. */
 extern void llmq_relay_stop(struct LlmqEngine *engine);
 /* Forgets everything: the leases belong to another session. */

@@ -23,6 +23,9 @@
 #define CLAIM_BATCH_BYTES	(8 * 1024 * 1024) /* half of what worker_claim_messages returns */
 #define CLAIM_REQUEST_BYTES ((size_t) 1024 * 1024)
 
+/* A claim that has brought messages shows life, if nothing has for a third of llmq.lease_ttl(). */
+#define CLAIM_SHOWS_LIFE_US 5000000
+
 /* A topic that another worker has in hand is asked for again after that. */
 #define TOPIC_BUSY_US 200000
 
@@ -129,6 +132,7 @@ ask_for(LlmqBuffer *wanted, LlmqTopic *topic, int max)
 
 	topic->claiming = max;
 	topic->claimed = 0;
+	topic->kind = destination->kind;
 	llmq_buffer_append_string(wanted, wanted->len == 1 ? "{\"topic\":" : ",{\"topic\":");
 	llmq_settle_append_string(wanted, topic->name);
 	llmq_buffer_printf(wanted, ",\"kind\":\"%s\",\"after\":%" PRId64 ",\"max\":%d",
@@ -227,11 +231,22 @@ create_message(const LlmqRows *rows, int i)
 	return NULL;
 }
 
+/* A message was claimed and cannot be held, for want of memory say: its lease must not stay. */
+static void
+miss_message(LlmqEngine *engine, const LlmqRows *rows, int i)
+{
+	llmq_engine_log(engine, LLMQ_LOG_WARNING,
+					"outbox message %s was claimed and cannot be held, and goes back",
+					llmq_rows_cell(rows, i, 1));
+	llmq_engine_miss_lease(engine);
+}
+
 /* One row: a message, one that is done already (notify), or a topic that is not to be had now. */
 static void
 take_claimed(LlmqEngine *engine, LlmqTopic *topic, const LlmqRows *rows, int i)
 {
 	LlmqMessage *message;
+	int64_t wait = topic->claim_at_us - engine->now.mono_us;
 
 	topic->claimed++;
 	if (llmq_rows_cell(rows, i, 1) == NULL)
@@ -244,13 +259,12 @@ take_claimed(LlmqEngine *engine, LlmqTopic *topic, const LlmqRows *rows, int i)
 	if (llmq_rows_cell(rows, i, 5) == NULL)
 		return;
 	message = create_message(rows, i);
-	if (message != NULL)
-		llmq_relay_enqueue(engine, topic, message);
+	if (message == NULL)
+		miss_message(engine, rows, i);
+	else if (wait > 0) /* its receiver has wished for that meanwhile */
+		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, wait, NULL);
 	else
-		/* Its lease stays until this worker's session ends; there is no memory to say more. */
-		llmq_engine_log(engine, LLMQ_LOG_WARNING,
-						"outbox message %s was claimed and cannot be held: out of memory",
-						llmq_rows_cell(rows, i, 1));
+		llmq_relay_enqueue(engine, topic, message);
 }
 
 /* What was asked for has come, or has failed. */
@@ -272,6 +286,8 @@ llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
 	size_t bytes = 0;
 
 	engine->heartbeat_shows_work = true;
+	if (engine->relay.sure_us < engine->began_us - CLAIM_SHOWS_LIFE_US && rows->row_count > 0)
+		engine->relay.sure_us = engine->began_us - CLAIM_SHOWS_LIFE_US;
 	for (int i = 0; i < rows->row_count; i++)
 	{
 		LlmqTopic *topic = claiming_topic(&engine->relay, llmq_rows_cell(rows, i, 0));
@@ -280,8 +296,11 @@ llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
 		bytes += body == NULL ? 0 : strlen(body);
 		if (topic != NULL)
 			take_claimed(engine, topic, rows, i);
+		else if (llmq_rows_cell(rows, i, 1) != NULL)
+			miss_message(engine, rows, i);
 	}
 	end_claim(engine, bytes >= CLAIM_BATCH_BYTES);
+	llmq_relay_sort_out(engine);
 	llmq_relay_start_due(engine);
 }
 
@@ -384,14 +403,21 @@ settle_later(LlmqEngine *engine, const char *id)
 
 /* A message that goes back is looked for again, and not only with the next safety poll. */
 static void
-note_return(LlmqEngine *engine, const LlmqMessage *message)
+note_settled(LlmqEngine *engine, const LlmqMessage *message)
 {
 	int64_t due = engine->now.mono_us + message->delay_us;
 
-	if (message->outcome == LLMQ_MESSAGE_RETURN && message->delay_us == 0)
+	/* The database may not have switched it off: it says what holds. */
+	if (message->disables)
+	{
+		engine->config_hash[0] = '\0';
+		engine->full_poll_at_us = engine->now.mono_us;
+	}
+	if (message->outcome != LLMQ_MESSAGE_RETURN && message->outcome != LLMQ_MESSAGE_RETRY)
+		return;
+	if (message->delay_us == 0)
 		engine->relay.sweep_wanted = true;
-	else if ((message->outcome == LLMQ_MESSAGE_RETURN || message->outcome == LLMQ_MESSAGE_RETRY) &&
-			 engine->full_poll_at_us > due)
+	else if (engine->full_poll_at_us > due)
 		engine->full_poll_at_us = due;
 }
 
@@ -415,7 +441,7 @@ llmq_relay_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
 		LlmqMessage *message = relay->settling.head;
 
 		llmq_message_list_remove(&relay->settling, message);
-		note_return(engine, message);
+		note_settled(engine, message);
 		llmq_message_destroy(message);
 	}
 	llmq_relay_forget_idle(relay);

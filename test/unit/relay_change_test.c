@@ -1,0 +1,189 @@
+/*
+ * relay_change_test.c
+ *		The relay while things change under it: destinations, leases, claims under way.
+ */
+#define _GNU_SOURCE /* strcasestr, in http_stub.h */
+
+#include "relay_outbox.h"
+
+static void
+test_gone_in_error(void)
+{
+	LlmqEngine *engine = start("hook", 2);
+
+	store.messages[2].place = NOWHERE;
+	atomic_store(&status, 410);
+	run_until_settled(engine, 1);
+	atomic_store(&status, 200);
+	store.messages[2].place = PENDING;
+	run_for(engine, SECONDS(8));
+	is_string(store.messages[2].outcome, "sent",
+			  "a destination that was gone, and that the database did not switch off, is used");
+	stop(engine);
+}
+
+static void
+test_small_wish(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	atomic_store(&status, 429);
+	atomic_store(&wish, 0);
+	run_until_settled(engine, 1);
+	ok(store.messages[1].delay_us > 0, "a receiver's wish does not cut the backoff short");
+	stop(engine);
+}
+
+static void
+test_retry_at_once(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	store.backoff_us = 0;
+	store.puts_back = true;
+	atomic_store(&status, 500);
+	run_for(engine, SECONDS(4));
+	ok(store.messages[1].claims > 2, "a message without backoff is found again within a second");
+	stop(engine);
+}
+
+static void
+turn_until(LlmqEngine *engine, LlmqOperation operation)
+{
+	while (!engine->operating || engine->operation != operation)
+		turn(engine);
+}
+
+static void
+test_drain_during_claim(void)
+{
+	LlmqEngine *engine = start("hook", 3);
+	int64_t limit = now_us() + HANG_US;
+
+	store.slow = true;
+	turn_until(engine, LLMQ_OP_CLAIM_MESSAGES);
+	llmq_engine_drain(engine);
+	store.slow = false;
+	while (llmq_engine_state(engine) != LLMQ_ENGINE_STOPPED && now_us() < limit)
+		llmq_engine_dispatch(engine);
+	is_int(llmq_engine_state(engine), LLMQ_ENGINE_STOPPED, "an engine that claims can be drained");
+	is_int(with_outcome("return"), 3, "what it was claiming goes back");
+	stop(engine);
+}
+
+static void
+test_gone_during_claim(void)
+{
+	LlmqEngine *engine = start("hook", 2);
+
+	store.messages[2].place = NOWHERE;
+	atomic_store(&thinking, 1);
+	atomic_store(&status, 410);
+	while (atomic_load(&at_once) < 1)
+		turn(engine);
+	store.messages[2].place = PENDING;
+	store.slow = true;
+	llmq_engine_wake(engine);
+	turn_until(engine, LLMQ_OP_CLAIM_MESSAGES);
+	atomic_store(&thinking, 0);
+	while (engine->relay.in_flight.count > 0)
+		turn(engine);
+	store.slow = false;
+	run_until_settled(engine, 2);
+	is_string(store.messages[2].outcome, "return",
+			  "what was being claimed of a destination that is gone goes back");
+	stop(engine);
+}
+
+static void
+test_wish_during_claim(void)
+{
+	LlmqEngine *engine = start("hook", 2);
+
+	store.messages[2].place = NOWHERE;
+	atomic_store(&thinking, 1);
+	atomic_store(&status, 429);
+	while (atomic_load(&at_once) < 1)
+		turn(engine);
+	store.messages[2].place = PENDING;
+	store.slow = true;
+	llmq_engine_wake(engine);
+	turn_until(engine, LLMQ_OP_CLAIM_MESSAGES);
+	atomic_store(&thinking, 0);
+	while (engine->relay.in_flight.count > 0)
+		turn(engine);
+	store.slow = false;
+	run_until_settled(engine, 2);
+	is_string(store.messages[2].outcome, "return", "what was being claimed waits with the others");
+	ok(store.messages[2].delay_us > 20000000, "as the receiver has wished");
+	stop(engine);
+}
+
+static void
+test_other_kind(void)
+{
+	LlmqEngine *engine = start("hook", 3);
+
+	atomic_store(&thinking, 1);
+	while (atomic_load(&at_once) < 1)
+		turn(engine);
+	store.kind = "notify";
+	store.changes = true;
+	engine->full_poll_at_us = 0;
+	run_until_settled(engine, 2);
+	is_int(with_outcome("return"), 2, "what was made for another kind of destination goes back");
+	store.disabled = true;
+	engine->full_poll_at_us = 0;
+	run_for(engine, SECONDS(1));
+	store.messages[4] = (FakeMessage){.place = PENDING, .topic = "hook"};
+	run_for(engine, SECONDS(6));
+	atomic_store(&thinking, 0);
+	run_until_settled(engine, 3);
+	is_string(store.messages[1].outcome, "sent", "what was under way is sent");
+	run_for(engine, SECONDS(1));
+	is_int(engine->relay.topic_count, 0, "a topic whose destination is switched off is forgotten");
+	stop(engine);
+}
+
+static void
+test_stuck(void)
+{
+	LlmqEngine *engine = start("hook", 3);
+
+	atomic_store(&thinking, 1);
+	while (atomic_load(&at_once) < 1)
+		turn(engine);
+	moved_us += SECONDS(20);
+	run_until_settled(engine, 3);
+	is_string(store.messages[1].outcome, "retry", "a worker that was stopped for long");
+	is_int(with_outcome("return"), 2, "sends nothing that may be another's now");
+	atomic_store(&thinking, 0);
+	stop(engine);
+}
+
+static void
+test_stranger(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	store.adds = true;
+	run_until_settled(engine, 1);
+	run_for(engine, SECONDS(3));
+	is_int(store.operations[LLMQ_OP_RECONCILE], 1, "a message that cannot be held is given back");
+	stop(engine);
+}
+
+int
+main(void)
+{
+	test_gone_in_error();
+	test_small_wish();
+	test_retry_at_once();
+	test_drain_during_claim();
+	test_gone_during_claim();
+	test_wish_during_claim();
+	test_other_kind();
+	test_stuck();
+	test_stranger();
+	return tap_done();
+}

@@ -1,0 +1,402 @@
+/*
+ * relay_outbox.h
+ *		An engine's relay before an outbox in memory, with a receiver on loopback and a
+ *		clock that can be moved forward.
+ *
+ * Whoever includes it defines _GNU_SOURCE, for http_stub.h.
+ */
+#ifndef RELAY_OUTBOX_H
+#define RELAY_OUTBOX_H
+
+#include "../../bgworker/engine_private.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+
+#include "http_stub.h"
+
+#define MESSAGES_MAX 60
+#define COLUMNS		 7
+
+typedef enum Place
+{
+	NOWHERE, /* its transaction has not committed */
+	PENDING,
+	LEASED,
+	SETTLED
+} Place;
+
+typedef struct FakeMessage
+{
+	Place place;
+	const char *topic;
+	int attempts;
+	bool spoils; /* a settle with it fails */
+	int claims;
+	int settles;
+	char outcome[16];
+	int64_t delay_us;
+	bool disables;
+} FakeMessage;
+
+typedef struct FakeStore
+{
+	LlmqStore port;
+	LlmqOperation operation;
+	int operations[LLMQ_OPERATIONS];
+	FakeMessage messages[MESSAGES_MAX + 1];
+	bool busy; /* another worker has the topic */
+	bool slow; /* a claim is under way */
+	bool adds; /* a claim brings a message that nobody asked for */
+	bool puts_back;
+	const char *kind;
+	bool changes; /* the configuration, with each poll */
+	bool disabled;
+	int backoff_us;
+	const char *settle_error;
+	int settle_failures; /* how many more */
+	int in_flight_said;	 /* by the last heartbeat */
+	int max_in_flight;
+	json_t *params;
+	int64_t look_after;
+	char control[2048];
+	char text[MESSAGES_MAX + 1][24];
+	char *cells[(MESSAGES_MAX + 2) * COLUMNS];
+} FakeStore;
+
+static FakeStore store;
+static Stub stub;
+static int64_t moved_us;
+static atomic_int status; /* of the receiver's answers */
+static atomic_int most;	  /* requests at a time */
+static atomic_int at_once;
+static atomic_int held;
+static atomic_int thinking; /* the receiver answers when it is over */
+static atomic_int wish;
+
+static inline LlmqTime
+read_clock(void)
+{
+	return (LlmqTime){now_us() + moved_us, now_us() + moved_us};
+}
+
+static inline void
+ignore_log(LlmqLogLevel level, const char *message)
+{
+}
+
+static inline bool
+no_hmac(const void *key, size_t key_len, const void *data, size_t data_len, unsigned char mac[32])
+{
+	return false;
+}
+
+/* ---- The receiver --------------------------------------------------------------------- */
+
+static inline void
+receive(Stub *server, int fd, int number)
+{
+	char wished[64];
+	char head[128];
+
+	while (read_request(server, fd))
+	{
+		int now = atomic_fetch_add(&at_once, 1) + 1;
+
+		if (now > atomic_load(&most))
+			atomic_store(&most, now);
+		if (atomic_load(&held))
+			hold(fd);
+		while (atomic_load(&thinking))
+			usleep(1000);
+		atomic_fetch_sub(&at_once, 1);
+		snprintf(wished, sizeof(wished), "Retry-After: %d\r\n", atomic_load(&wish));
+		snprintf(head, sizeof(head), "HTTP/1.1 %d Said\r\n%sContent-Length: 0\r\n\r\n",
+				 atomic_load(&status), atomic_load(&status) == 429 ? wished : "");
+		send_text(fd, head);
+	}
+}
+
+/* ---- The store ------------------------------------------------------------------------ */
+
+static inline void
+add_topic(json_t *topics, const char *topic, int id)
+{
+	if (json_object_get(topics, topic) == NULL)
+		json_object_set_new(topics, topic, json_integer(id));
+}
+
+/* What a poll says of messages behind look_after, or, as a sweep, of all. */
+static inline void
+write_control(const char *hash)
+{
+	json_t *topics = json_object();
+	int tip = 0;
+	char *source;
+
+	for (int id = 1; id <= MESSAGES_MAX; id++)
+	{
+		if (store.messages[id].place != PENDING || id <= store.look_after)
+			continue;
+		add_topic(topics, store.messages[id].topic, id);
+		tip = id;
+	}
+	source = json_dumps(topics, JSON_COMPACT);
+	snprintf(store.control, sizeof(store.control),
+			 "{\"next_xid\":10,\"oldest_xid\":10,\"more\":false,\"messages\":{\"tip\":%d,"
+			 "\"topics\":%s}%s",
+			 tip, source, hash != NULL ? "," : "}");
+	if (hash != NULL && strcmp(hash, "h") == 0 && !store.changes)
+		snprintf(store.control + strlen(store.control),
+				 sizeof(store.control) - strlen(store.control),
+				 "\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0}");
+	else if (hash != NULL)
+		snprintf(store.control + strlen(store.control),
+				 sizeof(store.control) - strlen(store.control),
+				 "\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0,\"config\":{"
+				 "\"endpoints\":[],\"queues\":[],\"destinations\":[{\"topic\":\"hook*\",\"kind\":"
+				 "\"%s\",\"url\":\"http://127.0.0.1:%d/\",\"timeout\":15000000,"
+				 "\"max_attempts\":3,\"backoff_base\":%d,\"backoff_cap\":2000000,"
+				 "\"max_in_flight\":%d,\"enabled\":%s}]}}",
+				 store.kind, stub.port, store.backoff_us, store.max_in_flight,
+				 store.disabled ? "false" : "true");
+	free(source);
+	json_decref(topics);
+}
+
+static inline void
+fake_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
+{
+	store.operation = operation;
+	store.operations[operation]++;
+	json_decref(store.params);
+	store.params = NULL;
+	if (operation == LLMQ_OP_POLL)
+	{
+		store.look_after = strtoll(params[5], NULL, 10);
+		write_control(params[3]);
+	}
+	else if (operation == LLMQ_OP_CLAIM_MESSAGES || operation == LLMQ_OP_SETTLE_MESSAGES)
+		store.params = json_loads(params[1], 0, NULL);
+	else if (operation == LLMQ_OP_HEARTBEAT)
+		store.in_flight_said = (int) strtol(params[1], NULL, 10);
+}
+
+static inline void
+answer_claim(LlmqRows *rows)
+{
+	char **row = store.cells;
+	size_t i;
+	json_t *wanted;
+
+	rows->column_count = COLUMNS;
+	json_array_foreach(store.params, i, wanted)
+	{
+		const char *topic = json_string_value(json_object_get(wanted, "topic"));
+		int left = (int) json_integer_value(json_object_get(wanted, "max"));
+		int id = (int) json_integer_value(json_object_get(wanted, "after"));
+
+		if (store.busy)
+		{
+			row[0] = (char *) topic;
+			row += COLUMNS;
+		}
+		while (!store.busy && ++id <= MESSAGES_MAX && left > 0)
+		{
+			FakeMessage *message = &store.messages[id];
+
+			if (message->place != PENDING || strcmp(message->topic, topic) != 0)
+				continue;
+			message->place = LEASED;
+			message->claims++;
+			snprintf(store.text[id], sizeof(store.text[id]), "%d", id);
+			row[0] = (char *) topic;
+			row[1] = store.text[id];
+			row[2] = message->attempts == 0 ? "0" : "2";
+			row[3] = "key";
+			row[4] = "0";
+			row[5] = "{}";
+			row += COLUMNS;
+			left--;
+		}
+	}
+	if (store.adds)
+	{
+		row[0] = "unknown";
+		row[1] = "99";
+		row[5] = "{}";
+		row += COLUMNS;
+		store.adds = false;
+	}
+	rows->row_count = (int) (row - store.cells) / COLUMNS;
+}
+
+static inline LlmqStoreStatus
+fail(LlmqRows *rows, const char *sqlstate)
+{
+	snprintf(rows->sqlstate, sizeof(rows->sqlstate), "%s", sqlstate);
+	snprintf(rows->error, sizeof(rows->error), "it was to be");
+	return LLMQ_STORE_FAILED;
+}
+
+static inline LlmqStoreStatus
+answer_settle(LlmqRows *rows)
+{
+	size_t i;
+	json_t *entry;
+	bool spoiled = false;
+
+	json_array_foreach(store.params, i, entry)
+	{
+		FakeMessage *message = &store.messages[json_integer_value(json_object_get(entry, "id"))];
+
+		message->settles++;
+		spoiled |= message->spoils;
+	}
+	if (spoiled)
+		return fail(rows, "22P02");
+	if (store.settle_failures > 0)
+	{
+		store.settle_failures--;
+		return fail(rows, store.settle_error);
+	}
+	rows->column_count = 2;
+	json_array_foreach(store.params, i, entry)
+	{
+		FakeMessage *message = &store.messages[json_integer_value(json_object_get(entry, "id"))];
+
+		message->place = store.puts_back ? PENDING : SETTLED;
+		message->delay_us = json_integer_value(json_object_get(entry, "delay"));
+		message->disables = json_is_true(json_object_get(entry, "disable"));
+		snprintf(message->outcome, sizeof(message->outcome), "%s",
+				 json_string_value(json_object_get(entry, "outcome")));
+	}
+	return LLMQ_STORE_OK;
+}
+
+static inline LlmqStoreStatus
+fake_complete(LlmqStore *port, LlmqRows *rows)
+{
+	memset(rows, 0, sizeof(*rows));
+	memset(store.cells, 0, sizeof(store.cells));
+	rows->cells = store.cells;
+	switch (store.operation)
+	{
+		case LLMQ_OP_POLL:
+			rows->row_count = 1;
+			rows->column_count = COLUMNS;
+			store.cells[4] = store.control;
+			return LLMQ_STORE_OK;
+		case LLMQ_OP_CLAIM_MESSAGES:
+			if (store.slow)
+				return LLMQ_STORE_PENDING;
+			answer_claim(rows);
+			return LLMQ_STORE_OK;
+		case LLMQ_OP_SETTLE_MESSAGES:
+			return answer_settle(rows);
+		default:
+			rows->row_count = 1;
+			rows->column_count = 3;
+			store.cells[0] = store.operation == LLMQ_OP_HELLO ? "7" : "t";
+			store.cells[1] = "running";
+			return LLMQ_STORE_OK;
+	}
+}
+
+/* ---- Turns ------------------------------------------------------------------------------ */
+
+/* An engine before an outbox with so many messages of a topic. */
+static inline LlmqEngine *
+start(const char *topic, int messages)
+{
+	static const LlmqEngineOptions options = {.name = "test",
+											  .kind = "server",
+											  .pid = "1",
+											  .max_in_flight = 10,
+											  .max_connections = 10,
+											  .poll_interval_us = 5000000,
+											  .user_agent = "test",
+											  .seed = 1,
+											  .hmac = no_hmac,
+											  .clock = read_clock,
+											  .log = ignore_log};
+	char error[256];
+
+	memset(&store, 0, sizeof(store));
+	store.port = (LlmqStore){fake_begin, fake_complete};
+	store.max_in_flight = 1;
+	store.kind = "webhook";
+	store.backoff_us = 1000000;
+	for (int id = 1; id <= messages; id++)
+		store.messages[id] = (FakeMessage){.place = PENDING, .topic = topic};
+	atomic_store(&status, 200);
+	atomic_store(&most, 0);
+	atomic_store(&at_once, 0);
+	atomic_store(&held, 0);
+	atomic_store(&thinking, 0);
+	atomic_store(&wish, 30);
+	stub_start(&stub, receive);
+	return llmq_engine_create(&options, &store.port, error, sizeof(error));
+}
+
+static inline void
+stop(LlmqEngine *engine)
+{
+	llmq_engine_destroy(engine);
+	json_decref(store.params);
+	store.params = NULL;
+	stub_stop(&stub);
+}
+
+/* One turn as a host does it, though what waits for the clock alone comes at once. */
+static inline void
+turn(LlmqEngine *engine)
+{
+	struct pollfd waited = {.fd = llmq_engine_fd(engine), .events = POLLIN};
+	bool sending = engine->relay.in_flight.count > 0;
+	int64_t timeout = llmq_engine_timeout(engine);
+
+	if (poll(&waited, 1, sending ? 5 : 0) == 0 && !sending && !engine->operating)
+		moved_us += timeout;
+	llmq_engine_dispatch(engine);
+}
+
+static inline int
+count(Place place)
+{
+	int found = 0;
+
+	for (int id = 1; id <= MESSAGES_MAX; id++)
+		found += store.messages[id].place == place;
+	return found;
+}
+
+static inline void
+run_until_settled(LlmqEngine *engine, int messages)
+{
+	int64_t limit = now_us() + HANG_US;
+
+	while (count(SETTLED) < messages && now_us() < limit)
+		turn(engine);
+}
+
+static inline void
+run_for(LlmqEngine *engine, int64_t span_us)
+{
+	int64_t end = read_clock().mono_us + span_us;
+
+	while (read_clock().mono_us < end)
+		turn(engine);
+}
+
+static inline int
+with_outcome(const char *outcome)
+{
+	int found = 0;
+
+	for (int id = 1; id <= MESSAGES_MAX; id++)
+		found += strcmp(store.messages[id].outcome, outcome) == 0;
+	return found;
+}
+
+#endif /* RELAY_OUTBOX_H */
