@@ -164,6 +164,10 @@ AS $$
             UNION ALL SELECT FROM llmq.blocked AS d WHERE d.job_id = m.job_id AND d.deaths > 0
             UNION ALL SELECT FROM llmq.lease AS d WHERE d.job_id = m.job_id AND d.deaths > 0
             UNION ALL SELECT FROM llmq.answer AS d WHERE d.job_id = m.job_id AND d.deaths > 0)
+        AND NOT EXISTS ( -- it may have died, and been redriven, before it was cancelled
+            SELECT FROM llmq.cancelled_job AS c JOIN llmq.job AS j ON j.job_id = c.job_id,
+            jsonb_array_elements(j.outbox) AS e
+            WHERE c.job_id = m.job_id AND e.value ->> 'on' = 'dead' AND e.value ->> 'topic' = m.topic)
 $$;
 
 -- Configuration that names what is not there.

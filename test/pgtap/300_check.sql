@@ -122,6 +122,10 @@ SELECT pg_temp.finds(format('UPDATE llmq.message SET job_id = %L WHERE id = %s',
     format('a message of a job follows from its end | %s | message %s', :'ready', :message));
 SELECT is(pg_temp.found_after(format('UPDATE llmq.message SET job_id = %1$L WHERE id = %2$s; UPDATE llmq.ready SET deaths = 1 WHERE job_id = %1$L', :'ready', :message)),
     NULL, 'a job that was dead once may have a message');
+SELECT is(pg_temp.found_after(format('UPDATE llmq.message SET job_id = %1$L, topic = ''sad'' WHERE id = %2$s; UPDATE llmq.message_pending SET topic = ''sad'' WHERE id = %2$s;
+    UPDATE llmq.job SET outbox = ''[{"topic": "sad", "on": "dead"}]'' WHERE job_id = %1$L; WITH gone AS (DELETE FROM llmq.ready WHERE job_id = %1$L RETURNING *)
+        INSERT INTO llmq.cancelled_job (job_id, queue, deliveries, cancelled_by) SELECT job_id, queue, deliveries, current_user FROM gone', :'ready', :message)),
+    NULL, 'so may one that was dead, redriven and cancelled');
 
 -- -- configuration -----------------------------------------------------------------------------
 

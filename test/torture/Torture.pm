@@ -1,7 +1,7 @@
 # Torture - breaks everything that llmq makes promises about, and then asks whether they were kept.
 #
-# A run is: a server with two workers in database app, programs that are workers too, a provider, and around them actors, each with a
-# generator of its own that follows from the seed: clients (Torture::Client), administrators and strangers
+# A run is: a server with two workers in database app, programs that are workers too, a provider that receives
+# webhooks too, and around them actors, each with a generator of its own that follows from the seed: clients (Torture::Client), administrators and strangers
 # (Torture::Disturber), one that kills clients and programs (Torture::Troop) and one that kills servers
 # (Torture::Assassin).  When their time is over, all is let become quiet, and Torture::Verdict compares
 # what the clients know, what the provider has seen, and what the tables say.
@@ -67,6 +67,8 @@ sub set_up
 	$pg->create_database('app', extension => 1, provider => $provider);
 	$pg->insert('queue', name => 'torture', call_timeout => '2 s', deadline => '8 s', max_attempts => 4, min_attempt => '0.1 s',
 		backoff_base => '20 ms', backoff_cap => '200 ms', max_deliveries => 1000, redelivery_base => '20 ms', redelivery_cap => '500 ms');
+	$pg->insert('destination', topic => $_, kind => 'webhook', url => $provider->url("/hook/$_"), timeout => '1 s', max_attempts => 1000, max_in_flight => 20,
+		backoff_base => '20 ms', backoff_cap => '200 ms') for Torture::Job::topics();
 	$pg->sql(q{CREATE ROLE client LOGIN; SELECT llmq.grant_submit('client');
 		CREATE ROLE remote LOGIN; SELECT llmq.grant_worker('remote');
 		CREATE TABLE public.mirror (key text PRIMARY KEY);

@@ -12,8 +12,8 @@ use Torture::Chance;
 use Torture::Ledger;
 use Torture::Wire;
 
-my @tables = map { "llmq.$_" } qw(job ready deferred blocked lease result attempt message message_pending dead_job
-	cancelled_job worker_session recall answer idempotency dependency endpoint queue);
+my @tables = map { "llmq.$_" } qw(job ready deferred blocked lease result attempt message message_pending
+	message_deferred message_lease message_done dead_job cancelled_job worker_session recall answer idempotency dependency endpoint queue);
 
 # Whoever waits for a lock keeps all others waiting behind.  A keeper knows that.
 use constant PATIENCE => '200 ms';

@@ -29,11 +29,20 @@ my @kinds = (plain => 30, slow => 35, late => 15, failing => 4, busy => 3, reset
 
 use constant TOPICS => ('mail', 'audit');
 
-# The rules for the provider (test/fake/script.py).
+# Where messages of a topic go, and how they are received there, time after time.
+my %receives = (
+	mail  => [ {} ],
+	audit => [ { status => 503 }, { end => 'reset', status => undef }, { end => 'hang', status => undef }, {} ],
+	sad   => [ { delay_ms => 400 } ]);
+
+# The rules for the provider (test/fake/script.py), which is the receiver too.
 sub rules
 {
-	return map { { name => $_, match => "[kind:$_]", responses => $responses{$_} } } sort keys %responses;
+	return (map { { name => $_, match => "[kind:$_]", responses => $responses{$_} } } sort keys %responses),
+	  map { { name => "hook-$_", path => "/hook/$_", responses => $receives{$_} } } sort keys %receives;
 }
+
+sub topics { return sort keys %receives }
 
 # Returns the arguments of llmq.submit for a key.
 sub arguments

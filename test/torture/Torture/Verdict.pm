@@ -37,6 +37,13 @@ my @questions = (
 		AND NOT EXISTS (SELECT FROM public.effect AS e WHERE e.job_id = j.job_id)" ],
 	[ lost => 'work under a key that was finished is there', 'SELECT key FROM torture.once EXCEPT SELECT key FROM public.once' ],
 
+	[ lost => 'every message has been sent, and was received', 'SELECT m.id, m.dedupe_key, d.attempts, d.last_error FROM llmq.message AS m
+		LEFT JOIN llmq.message_done AS d USING (id) WHERE d.sent_at IS NULL
+			OR NOT EXISTS (SELECT FROM torture.receipt AS r WHERE r.message = m.id AND r.key = m.dedupe_key AND r.status = 200)' ],
+
+	[ twice => 'a message has one id at its receiver, however often it comes, and an id one message', 'SELECT key, count(DISTINCT message)
+		FROM torture.receipt GROUP BY 1 HAVING count(DISTINCT message) > 1 UNION ALL SELECT message::text, count(DISTINCT key)
+		FROM torture.receipt GROUP BY 1 HAVING count(DISTINCT key) > 1' ],
 	[ twice => 'a job has no message too many', "SELECT key FROM $jobs AS j
 		WHERE (SELECT count(*) FROM llmq.outbox AS o WHERE o.job_id = j.job_id AND topic <> 'sad')
 			> (SELECT count(*) FROM jsonb_array_elements(j.outbox) AS e WHERE e ->> 'topic' <> 'sad' AND state = 'succeeded')
@@ -76,17 +83,20 @@ my @figures = (
 	[ 'of these, there', "SELECT count(*) FROM torture.ledger JOIN llmq.job ON key = idempotency_key WHERE outcome = 'unknown'" ],
 	[ 'calls at the provider', 'SELECT sum(calls) FROM torture.call' ],
 	[ 'outbox messages', 'SELECT count(*) FROM llmq.message' ],
+	[ 'webhooks received', 'SELECT count(*) FROM torture.receipt' ],
+	[ 'messages that were answered well more than once', 'SELECT count(*) FROM (SELECT message FROM torture.receipt WHERE status = 200 GROUP BY 1 HAVING count(*) > 1) AS t' ],
 	[ 'effects of on_complete', 'SELECT count(*) FROM public.effect' ],
 	[ 'deliveries whose worker was lost', 'SELECT count(*) FROM llmq.attempt WHERE attempt = 0' ],
 	[ 'attempts whose billing is unknown', "SELECT count(*) FROM llmq.attempt WHERE billing = 'unknown'" ],
 	[ 'jobs that may have been paid twice', "SELECT count(*) FROM (SELECT job_id FROM llmq.attempt WHERE billing <> 'none' GROUP BY 1 HAVING count(*) > 1) AS t" ]);
 
-# Waits until every job is final; what is not then is lost, and the questions name it.
+# Waits until every job is final and every message sent; what is not then is lost, and the questions name it.
 sub await_quiet
 {
 	my ($pg) = @_;
-	return eval { wait_for(sub { $pg->sql(q{SELECT count(*) FROM llmq.job_place WHERE place NOT IN ('result', 'dead_job', 'cancelled_job')}) eq '0' },
-		QUIET_LIMIT, 'all jobs are final') };
+	my $busy = q{SELECT (SELECT count(*) FROM llmq.job_place WHERE place NOT IN ('result', 'dead_job', 'cancelled_job'))
+		+ (SELECT count(*) FROM llmq.message) - (SELECT count(*) FROM llmq.message_done)};
+	return eval { wait_for(sub { $pg->sql($busy) eq '0' }, QUIET_LIMIT, 'all jobs are final, and all messages are sent') };
 }
 
 # Brings the witnesses into the database, beside the tables.
@@ -99,12 +109,14 @@ sub load
 		CREATE TABLE torture.cancel (key text PRIMARY KEY, how text);
 		CREATE TABLE torture.once (key text);
 		CREATE TABLE torture.call (key text PRIMARY KEY, calls bigint);
+		CREATE TABLE torture.receipt (key text, message bigint, status int);
 		CREATE TABLE torture.wrong (what text)');
 	copy($pg, "$dir/load", 'torture.ledger', map { "$_\t$ledger->{keys}{$_}" } keys %{ $ledger->{keys} });
 	copy($pg, "$dir/load", 'torture.cancel', map { "$_\t$ledger->{cancels}{$_}" } keys %{ $ledger->{cancels} });
 	copy($pg, "$dir/load", 'torture.once', keys %{ $ledger->{once} });
-	my $calls = count_calls($provider_log);
+	my ($calls, $receipts) = read_calls($provider_log);
 	copy($pg, "$dir/load", 'torture.call', map { "$_\t$calls->{$_}" } keys %{$calls});
+	copy($pg, "$dir/load", 'torture.receipt', @{$receipts});
 	copy($pg, "$dir/load", 'torture.wrong', map { s/\\/\\\\/gr } @{ $ledger->{wrong} });
 	$pg->sql('ANALYZE');
 	return;
@@ -120,17 +132,32 @@ sub copy
 	return;
 }
 
-# Counts the requests of each job in the provider's log.
-sub count_calls
+# Reads the provider's log.  Returns how often each job was called, and a line for each webhook: its
+# Idempotency-Key, its id, and the status that it was answered with (0: none).  Requests are numbered; a
+# provider that was killed begins anew.
+sub read_calls
 {
 	my ($log) = @_;
-	my %calls;
+	my (%calls, @receipts, %webhook);
 	open(my $file, '<', $log) or die "$log: $!\n";
 	while (my $line = <$file>)
 	{
-		$calls{$1}++ if $line =~ /^\{"event": "request".* "job": "([^"]+)"/ && $1 ne 'stranger';
+		my ($seq) = $line =~ /"seq": (\d+)/ or next;
+		if ($line =~ /^\{"event": "answer".* "how": "finished", "status": (\d+)/)
+		{
+			$receipts[ $webhook{$seq} ][2] = $1 if exists $webhook{$seq};
+		}
+		elsif ($line =~ m{^\{"event": "request".* "path": "([^"]+)", "job": "([^"]+)"} && $2 ne 'stranger')
+		{
+			my ($path, $name) = ($1, $2);
+			delete $webhook{$seq};
+			$calls{$name}++ if $path !~ m{^/hook/};
+			next unless $path =~ m{^/hook/} && $line =~ /"webhook-id": "(\d+)"/;
+			$webhook{$seq} = @receipts;
+			push @receipts, [ $name, $1, 0 ];
+		}
 	}
-	return \%calls;
+	return (\%calls, [ map { join "\t", @{$_} } @receipts ]);
 }
 
 # Asks all questions.  Returns a list of {kind, question, count, shown}.
@@ -171,6 +198,7 @@ sub spoil
 		"DELETE FROM llmq.message WHERE topic = 'mail' AND job_id = @{[ $id->(3) ]}",
 		"DELETE FROM llmq.message WHERE topic = 'sad' AND job_id = $refused_id",
 		"INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id) VALUES ('client', 'mail', 'another', @{[ $id->(4) ]})",
+		"INSERT INTO torture.receipt VALUES ('one', 1, 200), ('one', 2, 200)",
 		"DELETE FROM public.effect WHERE job_id = @{[ $id->(5) ]}",
 		"INSERT INTO public.effect SELECT * FROM public.effect WHERE job_id = @{[ $id->(6) ]}",
 		"INSERT INTO torture.once VALUES ('never done')",
