@@ -28,6 +28,11 @@ use Torture::Ledger;
 use Torture::Troop;
 use Torture::Verdict;
 
+# So many calls at once, and no more jobs that wait, can a provider in one process of Python serve in time
+# on a busy machine; more of them would all time out, and be called again.
+use constant MAX_IN_FLIGHT => 50;
+use constant MAX_READY => 500;
+
 # Options: seed, seconds (of the storm), kills (of the server; if given, the storm ends when there were so
 # many), clients and programs (how many), calm (mean seconds between two faults of the server), client_kills (a second).
 # Returns {pg, dir, verdict, figures, kills, restarts}.
@@ -65,7 +70,8 @@ sub set_up
 		log_min_messages => 'log', log_min_error_statement => 'panic', max_wal_size => '4GB' });
 	$pg->sql('CREATE DATABASE other');
 	$pg->create_database('app', extension => 1, provider => $provider);
-	$pg->insert('queue', name => 'torture', call_timeout => '2 s', deadline => '8 s', max_attempts => 4, min_attempt => '0.1 s',
+	$pg->sql("UPDATE llmq.endpoint SET max_in_flight = @{[ MAX_IN_FLIGHT ]}");
+	$pg->insert('queue', name => 'torture', max_ready => MAX_READY, call_timeout => '2 s', deadline => '8 s', max_attempts => 4, min_attempt => '0.1 s',
 		backoff_base => '20 ms', backoff_cap => '200 ms', max_deliveries => 1000, redelivery_base => '20 ms', redelivery_cap => '500 ms');
 	$pg->insert('destination', topic => $_, kind => 'webhook', url => $provider->url("/hook/$_"), timeout => '1 s', max_attempts => 1000, max_in_flight => 20,
 		backoff_base => '20 ms', backoff_cap => '200 ms') for Torture::Job::topics();
@@ -172,8 +178,8 @@ sub calm
 {
 	my ($run) = @_;
 	my $pg = $run->{pg};
-	$pg->sql('UPDATE llmq.queue SET paused = false, max_in_flight = NULL; UPDATE llmq.endpoint SET max_in_flight = NULL;
-		SELECT llmq.start_worker()');
+	$pg->sql("UPDATE llmq.queue SET paused = false, max_in_flight = NULL; UPDATE llmq.endpoint SET max_in_flight = @{[ MAX_IN_FLIGHT ]};
+		SELECT llmq.start_worker()");
 	return;
 }
 

@@ -22,8 +22,8 @@ use constant ONCE_KEYS => 500;
 use constant THINK => 0.05;
 
 # What a client may meet while other sessions, and whoever kills, do their worst: the server goes away
-# or is not there yet, locks and keys are held, a statement is cancelled, another was first.
-my %expected = map { $_ => 1 } qw(57P01 57P02 57P03 57014 55P03 40001 40P01 PT409);
+# or is not there yet, locks and keys are held, the queue is full, a statement is cancelled, another was first.
+my %expected = map { $_ => 1 } qw(57P01 57P02 57P03 57014 55P03 40001 40P01 PT409 PT429);
 
 my @actions = (submit => 40, submit_shared => 20, submit_many => 4, submit_child => 5, repeat => 10, contradict => 5,
 	cancel => 4, look => 6, wait => 1, once => 8);

@@ -106,7 +106,7 @@ sub restart_worker
 sub configure
 {
 	my ($self) = @_;
-	my $limit = $self->{chance}->one_of('NULL', 1, 5, 50);
+	my $limit = $self->{chance}->one_of(5, 20, 50);
 	my $table = $self->{chance}->one_of(qw(queue endpoint));
 	$self->sql("UPDATE llmq.$table SET max_in_flight = $limit");
 	return;
