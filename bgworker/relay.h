@@ -50,7 +50,8 @@ typedef struct LlmqMessage
 	struct LlmqTopic *topic; /* until it has ended */
 	LlmqArena *arena;
 	int64_t id;
-	int attempts; /* before this one */
+	int64_t claimed_us; /* tells this claim from others, see llmq.worker_settle_messages */
+	int attempts;		/* before this one */
 	const char *dedupe_key;
 	int64_t created_us; /* wall clock */
 	const char *body; /* webhook: as it is sent; email: an object, see llmq.worker_claim_messages */

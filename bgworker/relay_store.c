@@ -225,6 +225,7 @@ create_message(const LlmqRows *rows, int i)
 	message->created_us = strtoll(llmq_rows_cell(rows, i, 4), NULL, 10);
 	message->body = llmq_arena_strdup(arena, body);
 	message->remaining = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 6));
+	message->claimed_us = strtoll(llmq_rows_cell(rows, i, 7), NULL, 10);
 	if (!llmq_arena_failed(arena))
 		return message;
 	llmq_arena_destroy(arena);
@@ -239,6 +240,23 @@ miss_message(LlmqEngine *engine, const LlmqRows *rows, int i)
 					"outbox message %s was claimed and cannot be held, and goes back",
 					llmq_rows_cell(rows, i, 1));
 	llmq_engine_miss_lease(engine);
+}
+
+/*
+ * A message that is claimed again while its settling is still to be tried: that was done, and
+ * the store's answer was lost.
+ */
+static void
+forget_settled(LlmqRelay *relay, int64_t id)
+{
+	LlmqMessage *message = relay->ended.head;
+
+	while (message != NULL && message->id != id)
+		message = message->next;
+	if (message == NULL)
+		return;
+	llmq_message_list_remove(&relay->ended, message);
+	llmq_message_destroy(message);
 }
 
 /* One row: a message, one that is done already (notify), or a topic that is not to be had now. */
@@ -258,6 +276,7 @@ take_claimed(LlmqEngine *engine, LlmqTopic *topic, const LlmqRows *rows, int i)
 	topic->after = strtoll(llmq_rows_cell(rows, i, 1), NULL, 10);
 	if (llmq_rows_cell(rows, i, 5) == NULL)
 		return;
+	forget_settled(&engine->relay, topic->after);
 	message = create_message(rows, i);
 	if (message == NULL)
 		miss_message(engine, rows, i);
@@ -339,9 +358,11 @@ append_entry(LlmqBuffer *entries, const LlmqMessage *message)
 																[LLMQ_MESSAGE_DEAD] = "dead",
 																[LLMQ_MESSAGE_RETURN] = "return"};
 
-	llmq_buffer_printf(entries, "%s{\"id\":%" PRId64 ",\"outcome\":\"%s\",\"delay\":%" PRId64,
-					   entries->len == 1 ? "" : ",", message->id, outcomes[message->outcome],
-					   message->delay_us);
+	llmq_buffer_printf(entries,
+					   "%s{\"id\":%" PRId64 ",\"claimed_at\":%" PRId64
+					   ",\"outcome\":\"%s\",\"delay\":%" PRId64,
+					   entries->len == 1 ? "" : ",", message->id, message->claimed_us,
+					   outcomes[message->outcome], message->delay_us);
 	if (message->disables)
 		llmq_buffer_append_string(entries, ",\"disable\":true");
 	if (message->remaining != NULL)

@@ -34,7 +34,8 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 						false},
 	[LLMQ_OP_CLAIM_MESSAGES] =
 		{"relay-claim",
-		 "SELECT topic, id, attempts, dedupe_key, created_at, body, remaining "
+		 "SELECT topic, id, attempts, dedupe_key, created_at, body, remaining, "
+		 "claimed_at "
 		 "FROM llmq.worker_claim_messages($1::bigint, $2::jsonb)",
 		 2, false},
 	[LLMQ_OP_SETTLE_MESSAGES] = {"relay-settle",

@@ -2,6 +2,7 @@
 --
 -- entries is an array of objects:
 --   id
+--   claimed_at  as the claim had it; without one any lease of this worker is meant
 --   outcome     sent, dead
 --               retry    the attempt failed; another one after delay
 --               return   no attempt was made, or none that counts
@@ -24,10 +25,12 @@ DECLARE
     settled bigint[];
 BEGIN
     WITH held AS MATERIALIZED (
-        SELECT l.id FROM llmq.message_lease AS l
-        WHERE l.id = ANY (ARRAY(SELECT (e.value ->> 'id')::bigint FROM jsonb_array_elements(entries) AS e))
-            AND l.worker_id = own
-        FOR UPDATE SKIP LOCKED
+        SELECT h.id
+        FROM jsonb_to_recordset(entries) AS e (id bigint, claimed_at bigint) CROSS JOIN LATERAL (
+            SELECT l.id FROM llmq.message_lease AS l
+            WHERE l.id = e.id AND l.worker_id = own
+                AND coalesce(e.claimed_at = llmq.epoch_microseconds(l.claimed_at), true)
+            FOR UPDATE SKIP LOCKED) AS h
     ), gone AS (
         DELETE FROM llmq.message_lease AS l WHERE l.id = ANY (ARRAY(SELECT h.id FROM held AS h)) RETURNING l.*
     )
@@ -44,9 +47,11 @@ BEGIN
     RETURN QUERY SELECT s, 'settled' FROM unnest(settled) AS s;
     RETURN QUERY
         SELECT o.id, CASE WHEN EXISTS (
-            SELECT FROM llmq.message_lease AS l WHERE l.id = o.id AND l.worker_id = own)
+            SELECT FROM llmq.message_lease AS l
+            WHERE l.id = o.id AND l.worker_id = own
+                AND coalesce(o.claimed_at = llmq.epoch_microseconds(l.claimed_at), true))
             THEN 'busy' ELSE 'late' END
-        FROM jsonb_to_recordset(entries) AS o (id bigint) WHERE o.id <> ALL (settled);
+        FROM jsonb_to_recordset(entries) AS o (id bigint, claimed_at bigint) WHERE o.id <> ALL (settled);
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_settle_messages IS
@@ -63,8 +68,10 @@ BEGIN
             l.attempts + (e.outcome <> 'return')::int AS attempts,
             CASE WHEN e.outcome = 'sent' THEN e.error ELSE coalesce(e.error, l.last_error) END AS last_error,
             coalesce(e.remaining, l.remaining) AS remaining
-        FROM jsonb_to_recordset(entries) AS e (id bigint, outcome text, delay bigint, error text, remaining jsonb)
+        FROM jsonb_to_recordset(entries)
+            AS e (id bigint, claimed_at bigint, outcome text, delay bigint, error text, remaining jsonb)
         JOIN unnest(owned) AS l ON l.id = e.id
+        WHERE coalesce(e.claimed_at = llmq.epoch_microseconds(l.claimed_at), true)
     ), done AS (
         INSERT INTO llmq.message_done (id, attempts, sent_at, dead_at, last_error, remaining)
         SELECT e.id, e.attempts, CASE WHEN e.outcome = 'sent' THEN clock_timestamp() END,

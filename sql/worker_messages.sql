@@ -9,6 +9,10 @@
 -- two workers keep their order: its key is the pair of llmq.lock_space() and the hash of the
 -- topic (hashtext).
 
+CREATE OR REPLACE FUNCTION llmq.epoch_microseconds(moment timestamptz) RETURNS bigint
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT (extract(epoch FROM moment) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 $$;
+
 -- The first key of llmq's advisory locks: the bytes of "llmq".
 CREATE OR REPLACE FUNCTION llmq.lock_space() RETURNS int
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1819045233 $$;
@@ -29,8 +33,9 @@ DECLARE
     seen bigint := 0;
 BEGIN
     IF after < 0 THEN
-        topics := llmq.pending_topics();
+        -- The tip first: what is committed meanwhile is behind it.
         tip := (SELECT p.id FROM llmq.message_pending AS p WHERE p.id > 0 ORDER BY p.id DESC LIMIT 1);
+        topics := llmq.pending_topics();
     ELSE
         SELECT max(t.highest), jsonb_object_agg(t.topic, t.lowest), sum(t.messages)
         INTO tip, topics, seen
@@ -76,10 +81,11 @@ $$;
 -- only messages with higher ids), max (how many), exclusive (not while another worker has
 -- messages of the topic), url (notify: the channel).  Messages of kind notify are sent here
 -- and now, and come back with body NULL.  A row with a topic alone says that there may be
--- more which are not to be had now.
+-- more which are not to be had now.  claimed_at is for settling, which nothing but this very
+-- claim must be taken for: the worker's id and the message's may come again.
 CREATE OR REPLACE FUNCTION llmq.worker_claim_messages(own bigint, wanted jsonb)
 RETURNS TABLE (topic text, id bigint, attempts int, dedupe_key text, created_at bigint, body text,
-    remaining text)
+    remaining text, claimed_at bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -96,9 +102,10 @@ BEGIN
         IF room <= 0 OR NOT llmq.lock_topic(own, w.topic, w.exclusive) THEN
             RETURN NEXT;
         ELSIF w.kind = 'notify' THEN
-            RETURN QUERY SELECT w.topic, n.* FROM llmq.notify_topic(w.topic, w.after, w.max, w.url) AS n;
+            RETURN QUERY
+                SELECT w.topic, n.*, NULL::bigint FROM llmq.notify_topic(w.topic, w.after, w.max, w.url) AS n;
         ELSE
-            FOR id, attempts, dedupe_key, created_at, body, remaining IN
+            FOR id, attempts, dedupe_key, created_at, body, remaining, claimed_at IN
                 SELECT * FROM llmq.claim_topic(own, w.topic, w.kind, w.after, w.max, room)
             LOOP
                 room := room - coalesce(octet_length(body), 0);
@@ -149,24 +156,28 @@ $$;
 -- Claims messages of one topic.  An empty row says that there was no room for more.
 CREATE OR REPLACE FUNCTION llmq.claim_topic(
     own bigint, of_topic text, kind text, after bigint, max_messages int, room bigint)
-RETURNS TABLE (id bigint, attempts int, dedupe_key text, created_at bigint, body text, remaining text)
+RETURNS TABLE (id bigint, attempts int, dedupe_key text, created_at bigint, body text, remaining text,
+    claimed_at bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
+    now constant timestamptz := clock_timestamp();
     p record;
     ids bigint[] := '{}';
 BEGIN
+    claimed_at := llmq.epoch_microseconds(now);
     FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, max_messages) LOOP
         IF room <= 0 THEN
-            RETURN QUERY SELECT NULL::bigint, NULL::int, NULL::text, NULL::bigint, NULL::text, NULL::text;
+            RETURN QUERY SELECT NULL::bigint, NULL::int, NULL::text, NULL::bigint, NULL::text, NULL::text,
+                NULL::bigint;
             EXIT;
         END IF;
         id := p.id;
         attempts := p.attempts;
         dedupe_key := (p.message).dedupe_key;
-        created_at := extract(epoch FROM (p.message).created_at) * 1000000;
+        created_at := llmq.epoch_microseconds((p.message).created_at);
         body := CASE kind WHEN 'email' THEN llmq.mail_body(p.message) ELSE llmq.webhook_body(p.message) END;
         remaining := p.remaining::text;
         RETURN NEXT;
@@ -177,7 +188,7 @@ BEGIN
         DELETE FROM llmq.message_pending AS q WHERE q.id = ANY (ids) RETURNING q.*
     )
     INSERT INTO llmq.message_lease (id, topic, worker_id, attempts, last_error, remaining, claimed_at)
-    SELECT g.id, g.topic, own, g.attempts, g.last_error, g.remaining, clock_timestamp() FROM gone AS g;
+    SELECT g.id, g.topic, own, g.attempts, g.last_error, g.remaining, now FROM gone AS g;
     IF ids <> '{}' THEN
         PERFORM llmq.note_claim(own);
     END IF;
@@ -216,7 +227,7 @@ BEGIN
         id := p.id;
         attempts := p.attempts;
         dedupe_key := (p.message).dedupe_key;
-        created_at := extract(epoch FROM (p.message).created_at) * 1000000;
+        created_at := llmq.epoch_microseconds((p.message).created_at);
         RETURN NEXT;
     END LOOP;
 END

@@ -82,7 +82,7 @@ sub try_messages
 	judge("$name: a look for messages", 1, @plans);
 	(undef, @plans) = plans($session, $look->("'x', NULL, -1"));
 	judge("$name: a sweep for messages", 1, @plans);
-	(my $entries, @plans) = plans($session, qq{SELECT json_agg(json_build_object('id', id, 'delay', 1000000,
+	(my $entries, @plans) = plans($session, qq{SELECT json_agg(json_build_object('id', id, 'claimed_at', claimed_at, 'delay', 1000000,
 		'outcome', CASE id % 3 WHEN 0 THEN 'sent' WHEN 1 THEN 'retry' ELSE 'return' END))
 		FROM llmq.worker_claim_messages($own, '[{"topic": "t", "kind": "webhook", "after": 0, "max": 9, "exclusive": true}]')});
 	judge("$name: a claim of messages", 1, @plans);

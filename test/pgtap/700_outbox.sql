@@ -60,7 +60,15 @@ SELECT is((SELECT in_flight FROM llmq.worker_session WHERE id = :worker), 1, 'a 
 SELECT throws_ok('SELECT * FROM llmq.worker_claim_messages(-1, ''[]'')', '55000', NULL, 'a session that is not known claims nothing');
 SELECT row_to_json(c)::jsonb - 'body' AS row FROM llmq.worker_claim_messages(:worker,
     jsonb_build_array(jsonb_build_object('topic', 'd', 'kind', 'webhook', 'after', 0, 'max', 1 + 0 * pg_temp.say('d', 'key of d')))) AS c \gset
-SELECT is(:'row'::jsonb - 'id' - 'created_at', '{"topic": "d", "attempts": 0, "dedupe_key": "key of d", "remaining": null}', 'a claim tells what sending needs');
+SELECT is((:'row'::jsonb ->> 'claimed_at')::bigint, (SELECT (extract(epoch FROM claimed_at) * 1000000)::bigint FROM llmq.message_lease WHERE topic = 'd'),
+    'and when that was');
+SELECT is(pg_temp.settle(:worker, jsonb_build_array(jsonb_build_object('id', :'row'::jsonb -> 'id', 'claimed_at', (:'row'::jsonb ->> 'claimed_at')::bigint - 1, 'outcome', 'sent'))),
+    'late', 'what an earlier claim of a message came to says nothing of the present one');
+SELECT is(pg_temp.place((:'row'::jsonb ->> 'id')::bigint), 'message_lease', 'and changes nothing');
+SELECT is(pg_temp.settle(:worker, jsonb_build_array(jsonb_build_object('id', :'row'::jsonb -> 'id', 'claimed_at', 1, 'outcome', 'dead'),
+    jsonb_build_object('id', :'row'::jsonb -> 'id', 'claimed_at', :'row'::jsonb -> 'claimed_at', 'outcome', 'sent'))), 'settled', 'the present one counts');
+SELECT ok((SELECT sent_at IS NOT NULL FROM llmq.message_done WHERE id = (:'row'::jsonb ->> 'id')::bigint), 'alone');
+SELECT is(:'row'::jsonb - 'id' - 'created_at' - 'claimed_at', '{"topic": "d", "attempts": 0, "dedupe_key": "key of d", "remaining": null}', 'a claim tells what sending needs');
 SELECT is((:'row'::jsonb ->> 'created_at')::bigint, (SELECT (extract(epoch FROM created_at) * 1000000)::bigint FROM llmq.message WHERE topic = 'd'),
     'its time in microseconds');
 

@@ -173,6 +173,32 @@ test_stranger(void)
 	stop(engine);
 }
 
+static void
+test_lost_answer(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	store.loses = store.puts_back = true;
+	store.backoff_us = 0;
+	atomic_store(&status, 500);
+	while (store.loses)
+		turn(engine);
+	store.settle_error = "55P03";
+	store.settle_failures = 1000;
+	atomic_store(&status, 200);
+	atomic_store(&thinking, 1);
+	engine->relay.sweep_wanted = true;
+	while (atomic_load(&at_once) < 1)
+		turn(engine);
+	is_int(engine->relay.ended.count, 0, "a message that comes again was settled");
+	store.settle_failures = 0;
+	store.puts_back = false;
+	atomic_store(&thinking, 0);
+	run_until_settled(engine, 1);
+	is_string(store.messages[1].outcome, "sent", "and what becomes of it now is what counts");
+	stop(engine);
+}
+
 int
 main(void)
 {
@@ -185,5 +211,6 @@ main(void)
 	test_other_kind();
 	test_stuck();
 	test_stranger();
+	test_lost_answer();
 	return tap_done();
 }

@@ -16,7 +16,7 @@
 #include "http_stub.h"
 
 #define MESSAGES_MAX 60
-#define COLUMNS		 7
+#define COLUMNS		 8
 
 typedef enum Place
 {
@@ -45,10 +45,11 @@ typedef struct FakeStore
 	LlmqOperation operation;
 	int operations[LLMQ_OPERATIONS];
 	FakeMessage messages[MESSAGES_MAX + 1];
-	bool busy; /* another worker has the topic */
-	bool slow; /* a claim is under way */
-	bool adds; /* a claim brings a message that nobody asked for */
-	bool puts_back;
+	bool busy;		/* another worker has the topic */
+	bool slow;		/* a claim is under way */
+	bool adds;		/* a claim brings a message that nobody asked for */
+	bool puts_back; /* what goes back is pending at once */
+	bool loses;		/* the next settling is done, and its answer lost */
 	const char *kind;
 	bool changes; /* the configuration, with each poll */
 	bool disabled;
@@ -216,6 +217,7 @@ answer_claim(LlmqRows *rows)
 			row[3] = "key";
 			row[4] = "0";
 			row[5] = "{}";
+			row[7] = store.text[id];
 			row += COLUMNS;
 			left--;
 		}
@@ -225,6 +227,7 @@ answer_claim(LlmqRows *rows)
 		row[0] = "unknown";
 		row[1] = "99";
 		row[5] = "{}";
+		row[7] = "1";
 		row += COLUMNS;
 		store.adds = false;
 	}
@@ -270,6 +273,12 @@ answer_settle(LlmqRows *rows)
 		message->disables = json_is_true(json_object_get(entry, "disable"));
 		snprintf(message->outcome, sizeof(message->outcome), "%s",
 				 json_string_value(json_object_get(entry, "outcome")));
+	}
+	if (store.loses)
+	{
+		store.loses = false;
+		fail(rows, "08006");
+		return LLMQ_STORE_AWAY;
 	}
 	return LLMQ_STORE_OK;
 }
