@@ -138,6 +138,7 @@ begin_claim(LlmqEngine *engine)
 	LlmqBuffer seqs;
 	int room = llmq_engine_room(engine);
 
+	engine->relay.had_turn = false;
 	if (engine->suspect_count > 0)
 	{
 		engine->claiming[0] = engine->suspects[--engine->suspect_count];
@@ -175,6 +176,16 @@ begin_goodbye(LlmqEngine *engine)
 	llmq_engine_begin(engine, LLMQ_OP_GOODBYE, (const char *[]){engine->worker_id});
 }
 
+/* Claims of messages and of jobs take turns. */
+static bool
+relay_claims(LlmqEngine *engine)
+{
+	int64_t now = engine->now.mono_us;
+
+	return llmq_relay_claim_due(engine) <= now &&
+		   !(engine->relay.had_turn && (has_claims(engine) || llmq_engine_draw_due(engine) <= now));
+}
+
 /* Begins the most urgent operation; false when there is none. */
 static bool
 begin_next(LlmqEngine *engine)
@@ -199,7 +210,7 @@ begin_next(LlmqEngine *engine)
 		llmq_engine_begin(engine, LLMQ_OP_DRAIN, (const char *[]){engine->worker_id});
 	else if (now >= engine->reconcile_at_us)
 		llmq_engine_begin_reconcile(engine);
-	else if (llmq_relay_claim_due(engine) <= now && !llmq_engine_poll_is_overdue(engine))
+	else if (relay_claims(engine) && !llmq_engine_poll_is_overdue(engine))
 		llmq_relay_begin_claim(engine);
 	else if (llmq_engine_draw_due(engine) <= now)
 		llmq_engine_begin_draw(engine);
@@ -480,7 +491,7 @@ llmq_engine_run_store(LlmqEngine *engine)
 			complete(engine, &rows);
 		else
 			fail_operation(engine, &rows, status == LLMQ_STORE_AWAY);
-		if (engine->operation == LLMQ_OP_CLAIM)
+		if (engine->operation == LLMQ_OP_CLAIM || engine->operation == LLMQ_OP_CLAIM_MESSAGES)
 			return;
 	}
 }

@@ -161,6 +161,31 @@ llmq_relay_note_topic(LlmqEngine *engine, const char *name, int64_t lowest)
 }
 
 void
+llmq_relay_rotate(LlmqRelay *relay)
+{
+	LlmqTopic **link = &relay->topics;
+	LlmqTopic *served = NULL;
+	LlmqTopic **served_link = &served;
+
+	while (*link != NULL)
+	{
+		LlmqTopic *topic = *link;
+
+		if (!topic->served)
+		{
+			link = &topic->next;
+			continue;
+		}
+		*link = topic->next;
+		topic->served = false;
+		topic->next = NULL;
+		*served_link = topic;
+		served_link = &topic->next;
+	}
+	*link = served;
+}
+
+void
 llmq_relay_forget_idle(LlmqRelay *relay)
 {
 	LlmqTopic **link = &relay->topics;
@@ -275,8 +300,7 @@ can_start(const LlmqRelay *relay, const LlmqTopic *topic)
 
 	return topic->queue.count > 0 && destination != NULL && destination->enabled &&
 		   topic->in_flight < destination->max_in_flight &&
-		   destination->in_flight < LLMQ_RELAY_DESTINATION_MAX_FLIGHT &&
-		   relay->in_flight.count < LLMQ_RELAY_MAX_IN_FLIGHT;
+		   destination->in_flight < LLMQ_RELAY_MAX_IN_FLIGHT - relay->in_flight.count;
 }
 
 void
@@ -291,8 +315,12 @@ llmq_relay_start_due(LlmqEngine *engine)
 	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
 		while (can_start(relay, topic))
+		{
 			start(engine, topic->queue.head);
+			topic->served = true;
+		}
 	}
+	llmq_relay_rotate(relay);
 }
 
 /* Sends the first message of its topic's queue. */

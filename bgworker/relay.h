@@ -28,9 +28,11 @@
 #include "store.h"
 #include "webhook.h"
 
-/* Sends under way at once, of all topics and of one destination: none takes all of them. */
-#define LLMQ_RELAY_MAX_IN_FLIGHT		  64
-#define LLMQ_RELAY_DESTINATION_MAX_FLIGHT 32
+/*
+ * Sends under way at once.  A destination may have as many as it leaves free: the first that
+ * hangs takes a half, the next one a quarter, and so on.
+ */
+#define LLMQ_RELAY_MAX_IN_FLIGHT 64
 
 /* What the relay makes of a message that it has claimed. */
 typedef enum LlmqMessageOutcome
@@ -95,11 +97,12 @@ typedef struct LlmqTopic
 	int in_flight;
 	int claiming; /* how many were asked for in the claim under way; 0: it is not part of it */
 	int claimed;  /* how many came */
+	bool served;  /* had its turn, and goes behind the others */
 } LlmqTopic;
 
 typedef struct LlmqRelay
 {
-	LlmqTopic *topics;
+	LlmqTopic *topics; /* whose turn was longest ago first */
 	int topic_count;
 	LlmqMessageList in_flight;
 	LlmqMessageList ended;
@@ -109,6 +112,7 @@ typedef struct LlmqRelay
 	bool sweep_wanted;	   /* somebody may have committed late */
 	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
 	bool polling_sweep;	   /* the poll under way sweeps */
+	bool had_turn;		   /* the last claim was of messages, not of jobs */
 	bool topics_left;	   /* there was no room for one more topic */
 	int64_t sure_us;	   /* then at the latest the database heard that this worker lives */
 } LlmqRelay;
@@ -127,6 +131,8 @@ extern void llmq_relay_note_topic(struct LlmqEngine *engine, const char *name, i
 extern void llmq_relay_take_config(struct LlmqEngine *engine);
 /* Takes a claimed message in hand. */
 extern void llmq_relay_enqueue(struct LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message);
+/* Puts those that had their turn behind the others. */
+extern void llmq_relay_rotate(LlmqRelay *relay);
 /* Forgets topics that have no message. */
 extern void llmq_relay_forget_idle(LlmqRelay *relay);
 /* Gives back what is queued and must not be sent as things are now. */

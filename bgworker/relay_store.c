@@ -29,9 +29,12 @@
 /* A topic that another worker has in hand is asked for again after that. */
 #define TOPIC_BUSY_US 200000
 
-/* What one message may take besides what was claimed: a request, and its answer. */
+/*
+ * What one message may take: a request, its answer, and for each byte of its body the body,
+ * the text of the mail, and three and a bit where that is encoded.
+ */
 #define MESSAGE_BASE_BYTES	   ((size_t) 4 * 1024 * 1024)
-#define MESSAGE_BYTES_PER_BYTE 4
+#define MESSAGE_BYTES_PER_BYTE 6
 
 /* One batch of settling: it waits a little for company. */
 #define SETTLE_MAX_MESSAGES 200
@@ -169,6 +172,7 @@ llmq_relay_begin_claim(LlmqEngine *engine)
 		messages += max;
 	}
 	llmq_buffer_append_char(&wanted, ']');
+	engine->relay.had_turn = true;
 	llmq_engine_begin(
 		engine, LLMQ_OP_CLAIM_MESSAGES,
 		(const char *[]){engine->worker_id, wanted.failed ? "" : llmq_buffer_string(&wanted)});
@@ -294,8 +298,10 @@ end_claim(LlmqEngine *engine, bool cut)
 	{
 		if (topic->claiming > 0 && topic->claimed < topic->claiming && !cut)
 			topic->more = false;
+		topic->served = topic->claiming > 0;
 		topic->claiming = 0;
 	}
+	llmq_relay_rotate(&engine->relay);
 	llmq_relay_forget_idle(&engine->relay);
 }
 

@@ -130,6 +130,9 @@ llmq_smtp_written(LlmqSmtp *smtp, size_t len)
 bool
 llmq_smtp_input(LlmqSmtp *smtp, const char *bytes, size_t len)
 {
+	smtp->heard += len;
+	if (smtp->heard > LLMQ_SMTP_ANSWERS_MAX)
+		return false;
 	for (size_t i = 0; i < len && !llmq_smtp_is_over(smtp); i++)
 	{
 		int code = llmq_smtp_read(&smtp->reader, bytes[i]);
@@ -179,7 +182,7 @@ answer(LlmqSmtp *smtp, int code)
 		say_recipient(smtp);
 	else if (smtp->step == LLMQ_SMTP_DATA && code == CODE_GO_ON)
 		say(smtp, LLMQ_SMTP_MESSAGE, "%s", "");
-	else if (smtp->step == LLMQ_SMTP_MESSAGE && smtp->end_said && good)
+	else if (smtp->step == LLMQ_SMTP_MESSAGE && smtp->end_said && smtp->out_len == 0 && good)
 	{
 		smtp->reply->accepted = true;
 		say(smtp, LLMQ_SMTP_QUIT, "QUIT\r\n");

@@ -82,6 +82,9 @@ typedef enum LlmqSmtpStep
 	LLMQ_SMTP_QUIT /* all is known: said, but not waited for */
 } LlmqSmtpStep;
 
+/* What a server may say in one session: enough for long answers to a hundred recipients. */
+#define LLMQ_SMTP_ANSWERS_MAX ((size_t) 1024 * 1024)
+
 /* The message is written in portions of this size. */
 #define LLMQ_SMTP_PORTION 16384
 
@@ -95,6 +98,7 @@ typedef struct LlmqSmtp
 	char command[512];	/* what is to be said, but for the message */
 	const char *out;	/* what of it is left */
 	size_t out_len;
+	size_t heard;	   /* bytes of answers */
 	size_t message_at; /* MESSAGE: how much of it was taken */
 	bool end_said;	   /* ... and whether its end, too */
 	char portion[LLMQ_SMTP_PORTION];

@@ -1,6 +1,7 @@
 /*
  * relay_change_test.c
- *		The relay while things change under it: destinations, leases, claims under way.
+ *		The relay when things change under it (destinations, leases, claims under way), and
+ *		how it divides what there is.
  */
 #define _GNU_SOURCE /* strcasestr, in http_stub.h */
 
@@ -199,6 +200,99 @@ test_lost_answer(void)
 	stop(engine);
 }
 
+static void
+test_turns_with_jobs(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	store.kind = "notify";
+	store.endless = true;
+	while (store.operations[LLMQ_OP_CLAIM_MESSAGES] < 3)
+		turn(engine);
+	engine->suspects[0] = 1;
+	engine->suspect_count = 1;
+	for (int i = 0; i < 3; i++)
+		turn(engine);
+	is_int(store.operations[LLMQ_OP_CLAIM], 1, "jobs are claimed while messages have no end");
+	stop(engine);
+}
+
+static void
+test_large_mail(void)
+{
+	const size_t text = 5 * 1024 * 1024;
+	LlmqEngine *engine = start("hook", 1);
+
+	store.kind = "email";
+	store.body = malloc(text + 100);
+	strcpy(store.body, "{\"to\":[\"one@example.org\"],\"text\":\"");
+	for (size_t len = strlen(store.body), end = len + text; len < end; len += 2)
+		strcpy(store.body + len, "\303\244");
+	strcat(store.body, "\"}");
+	while (engine->relay.in_flight.count + count(SETTLED) == 0)
+		turn(engine);
+	is_int(engine->relay.in_flight.count, 1, "a large mail of letters that are encoded is sent");
+	free(store.body);
+	stop(engine);
+}
+
+static char names[MESSAGES_MAX + 1][16];
+
+static void
+name_topics(const char *prefix, int first, int last)
+{
+	for (int id = first; id <= last; id++)
+	{
+		snprintf(names[id], sizeof(names[id]), "%s%d", prefix, id);
+		store.messages[id] = (FakeMessage){.place = PENDING, .topic = names[id]};
+	}
+}
+
+static void
+test_topics_in_turn(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+	const LlmqMessage *message;
+	int id = 40;
+	int first = 0;
+
+	name_topics("hook", 1, 40);
+	atomic_store(&thinking, 1);
+	while (engine->relay.in_flight.count < 32 || engine->relay.queued < 8)
+		turn(engine);
+	for (message = engine->relay.in_flight.head; id < MESSAGES_MAX; message = message->next)
+		store.messages[++id] = (FakeMessage){.place = PENDING, .topic = message->topic->name};
+	engine->relay.sweep_wanted = true;
+	engine->relay.sweep_next_us = 0;
+	while (engine->relay.queued < 28)
+		turn(engine);
+	atomic_store(&answers, 8);
+	while (count(SETTLED) < 8)
+		turn(engine);
+	for (message = engine->relay.in_flight.head; message != NULL; message = message->next)
+		first += message->id <= 40;
+	is_int(first, 32, "topics that have not had their turn come before those that have");
+	atomic_store(&thinking, 0);
+	run_until_settled(engine, MESSAGES_MAX);
+	stop(engine);
+}
+
+static void
+test_slow_destinations(void)
+{
+	LlmqEngine *engine = start("hook", MESSAGES_MAX);
+	int64_t end = now_us() + SECONDS(1);
+
+	name_topics("hook", 1, 35);
+	name_topics("other", 36, MESSAGES_MAX);
+	atomic_store(&thinking, 1);
+	while (atomic_load(&at_once) < 40 || now_us() < end)
+		turn(engine);
+	ok(atomic_load(&at_once) < 50, "two destinations that hang leave room for others");
+	atomic_store(&thinking, 0);
+	stop(engine);
+}
+
 int
 main(void)
 {
@@ -212,5 +306,9 @@ main(void)
 	test_stuck();
 	test_stranger();
 	test_lost_answer();
+	test_turns_with_jobs();
+	test_large_mail();
+	test_topics_in_turn();
+	test_slow_destinations();
 	return tap_done();
 }

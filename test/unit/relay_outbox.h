@@ -47,10 +47,12 @@ typedef struct FakeStore
 	FakeMessage messages[MESSAGES_MAX + 1];
 	bool busy;		/* another worker has the topic */
 	bool slow;		/* a claim is under way */
+	bool endless;	/* there are always more, and a claim is all that they need */
 	bool adds;		/* a claim brings a message that nobody asked for */
 	bool puts_back; /* what goes back is pending at once */
 	bool loses;		/* the next settling is done, and its answer lost */
 	const char *kind;
+	char *body;
 	bool changes; /* the configuration, with each poll */
 	bool disabled;
 	int backoff_us;
@@ -60,7 +62,7 @@ typedef struct FakeStore
 	int max_in_flight;
 	json_t *params;
 	int64_t look_after;
-	char control[2048];
+	char control[4096];
 	char text[MESSAGES_MAX + 1][24];
 	char *cells[(MESSAGES_MAX + 2) * COLUMNS];
 } FakeStore;
@@ -72,7 +74,8 @@ static atomic_int status; /* of the receiver's answers */
 static atomic_int most;	  /* requests at a time */
 static atomic_int at_once;
 static atomic_int held;
-static atomic_int thinking; /* the receiver answers when it is over */
+static atomic_int thinking; /* the receiver answers when it is over, */
+static atomic_int answers;	/* but for so many */
 static atomic_int wish;
 
 static inline LlmqTime
@@ -94,6 +97,14 @@ no_hmac(const void *key, size_t key_len, const void *data, size_t data_len, unsi
 
 /* ---- The receiver --------------------------------------------------------------------- */
 
+static inline bool
+may_answer(void)
+{
+	int left = atomic_load(&answers);
+
+	return left > 0 && atomic_compare_exchange_strong(&answers, &left, left - 1);
+}
+
 static inline void
 receive(Stub *server, int fd, int number)
 {
@@ -108,7 +119,7 @@ receive(Stub *server, int fd, int number)
 			atomic_store(&most, now);
 		if (atomic_load(&held))
 			hold(fd);
-		while (atomic_load(&thinking))
+		while (atomic_load(&thinking) && !may_answer())
 			usleep(1000);
 		atomic_fetch_sub(&at_once, 1);
 		snprintf(wished, sizeof(wished), "Retry-After: %d\r\n", atomic_load(&wish));
@@ -152,15 +163,17 @@ write_control(const char *hash)
 				 sizeof(store.control) - strlen(store.control),
 				 "\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0}");
 	else if (hash != NULL)
-		snprintf(store.control + strlen(store.control),
-				 sizeof(store.control) - strlen(store.control),
-				 "\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0,\"config\":{"
-				 "\"endpoints\":[],\"queues\":[],\"destinations\":[{\"topic\":\"hook*\",\"kind\":"
-				 "\"%s\",\"url\":\"http://127.0.0.1:%d/\",\"timeout\":15000000,"
-				 "\"max_attempts\":3,\"backoff_base\":%d,\"backoff_cap\":2000000,"
-				 "\"max_in_flight\":%d,\"enabled\":%s}]}}",
-				 store.kind, stub.port, store.backoff_us, store.max_in_flight,
-				 store.disabled ? "false" : "true");
+		snprintf(
+			store.control + strlen(store.control), sizeof(store.control) - strlen(store.control),
+			"\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0,\"config\":{"
+			"\"endpoints\":[],\"queues\":[],\"destinations\":[{\"topic\":\"hook*\",\"kind\":"
+			"\"%s\",\"sender\":\"robot@example.org\",\"url\":\"%s://127.0.0.1:%d/"
+			"\",\"timeout\":15000000,"
+			"\"max_attempts\":3,\"backoff_base\":%d,\"backoff_cap\":2000000,"
+			"\"max_in_flight\":%d,\"enabled\":%s},{\"topic\":\"other*\",\"kind\":\"webhook\","
+			"\"url\":\"http://127.0.0.1:%d/\",\"timeout\":15000000,\"max_attempts\":3}]}}",
+			store.kind, strcmp(store.kind, "email") == 0 ? "smtp" : "http", stub.port,
+			store.backoff_us, store.max_in_flight, store.disabled ? "false" : "true", stub.port);
 	free(source);
 	json_decref(topics);
 }
@@ -202,6 +215,13 @@ answer_claim(LlmqRows *rows)
 			row[0] = (char *) topic;
 			row += COLUMNS;
 		}
+		while (store.endless && left > 0)
+		{
+			row[0] = (char *) topic;
+			row[1] = "1";
+			row += COLUMNS;
+			left--;
+		}
 		while (!store.busy && ++id <= MESSAGES_MAX && left > 0)
 		{
 			FakeMessage *message = &store.messages[id];
@@ -216,7 +236,7 @@ answer_claim(LlmqRows *rows)
 			row[2] = message->attempts == 0 ? "0" : "2";
 			row[3] = "key";
 			row[4] = "0";
-			row[5] = "{}";
+			row[5] = store.body;
 			row[7] = store.text[id];
 			row += COLUMNS;
 			left--;
@@ -335,6 +355,7 @@ start(const char *topic, int messages)
 	store.port = (LlmqStore){fake_begin, fake_complete};
 	store.max_in_flight = 1;
 	store.kind = "webhook";
+	store.body = "{}";
 	store.backoff_us = 1000000;
 	for (int id = 1; id <= messages; id++)
 		store.messages[id] = (FakeMessage){.place = PENDING, .topic = topic};
@@ -343,6 +364,7 @@ start(const char *topic, int messages)
 	atomic_store(&at_once, 0);
 	atomic_store(&held, 0);
 	atomic_store(&thinking, 0);
+	atomic_store(&answers, 0);
 	atomic_store(&wish, 30);
 	stub_start(&stub, receive);
 	return llmq_engine_create(&options, &store.port, error, sizeof(error));

@@ -1,0 +1,101 @@
+/*
+ * smtp_test.c
+ *		The conversation with a mail server that says what it should not.
+ */
+#include "../../bgworker/smtp.h"
+
+#include <string.h>
+
+#include "tap.h"
+
+static const char *const recipients[] = {"one@example.org"};
+
+static LlmqMailRequest request = {.mail_from = "robot@example.com",
+								  .recipients = (const char **) recipients,
+								  .recipient_count = 1,
+								  .message = "Hello\r\n",
+								  .message_len = 7};
+
+/* Says all that is to be said. */
+static void
+speak(LlmqSmtp *smtp)
+{
+	size_t len;
+
+	while (llmq_smtp_output(smtp, &len), len > 0)
+		llmq_smtp_written(smtp, len);
+}
+
+static bool
+hear(LlmqSmtp *smtp, const char *text)
+{
+	return llmq_smtp_input(smtp, text, strlen(text));
+}
+
+/* A conversation up to the message. */
+static LlmqMailReply *
+begin(LlmqArena *arena, LlmqSmtp *smtp)
+{
+	LlmqMailReply *reply = llmq_mail_reply_create(arena, &request);
+
+	llmq_smtp_begin(smtp, reply);
+	speak(smtp);
+	hear(smtp, "250 sender\r\n");
+	speak(smtp);
+	hear(smtp, "250 recipient\r\n");
+	speak(smtp);
+	hear(smtp, "354 go on\r\n");
+	return reply;
+}
+
+static void
+test_taken(void)
+{
+	LlmqArena *arena = llmq_arena_create(1048576);
+	LlmqSmtp smtp;
+	LlmqMailReply *reply = begin(arena, &smtp);
+
+	speak(&smtp);
+	hear(&smtp, "250 taken\r\n");
+	ok(reply->accepted, "a message is taken when the server says so behind its end");
+	llmq_arena_destroy(arena);
+}
+
+static void
+test_too_early(void)
+{
+	LlmqArena *arena = llmq_arena_create(1048576);
+	LlmqSmtp smtp;
+	LlmqMailReply *reply = begin(arena, &smtp);
+	size_t len;
+
+	llmq_smtp_output(&smtp, &len);
+	llmq_smtp_written(&smtp, len - 1);
+	hear(&smtp, "250 taken\r\n");
+	ok(!reply->accepted, "one whose end is not out has not been taken, whatever the server says");
+	ok(llmq_smtp_is_over(&smtp), "and the conversation is over");
+	llmq_arena_destroy(arena);
+}
+
+static void
+test_endless(void)
+{
+	LlmqArena *arena = llmq_arena_create(1048576);
+	LlmqSmtp smtp;
+	size_t said = 0;
+
+	begin(arena, &smtp);
+	while (said < 2 * LLMQ_SMTP_ANSWERS_MAX && hear(&smtp, "250-and\r\n"))
+		said += 9;
+	ok(said <= LLMQ_SMTP_ANSWERS_MAX, "an answer without end ends the conversation");
+	llmq_arena_destroy(arena);
+}
+
+int
+main(void)
+{
+	test_taken();
+	test_too_early();
+	test_endless();
+	return tap_done();
+}
