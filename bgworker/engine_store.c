@@ -392,7 +392,7 @@ fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 			llmq_engine_fail_settle(engine, rows);
 			break;
 		case LLMQ_OP_CLAIM_MESSAGES:
-			llmq_relay_fail_claim(engine);
+			llmq_relay_fail_claim(engine, rows);
 			if (away)
 				llmq_engine_doubt_claim(engine);
 			break;

@@ -211,6 +211,14 @@ llmq_relay_forget_idle(LlmqRelay *relay)
 	}
 }
 
+static void
+leave_queue(LlmqRelay *relay, LlmqMessage *message)
+{
+	llmq_message_list_remove(&message->topic->queue, message);
+	relay->queued--;
+	relay->queued_bytes -= message->body_len;
+}
+
 /* Gives back what is queued of a topic. */
 static void
 return_queue(LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason)
@@ -219,8 +227,7 @@ return_queue(LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char 
 	{
 		LlmqMessage *message = topic->queue.head;
 
-		llmq_message_list_remove(&topic->queue, message);
-		engine->relay.queued--;
+		leave_queue(&engine->relay, message);
 		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, delay_us, reason);
 	}
 }
@@ -291,6 +298,7 @@ llmq_relay_enqueue(LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message)
 	message->topic = topic;
 	llmq_message_list_add(&topic->queue, message);
 	engine->relay.queued++;
+	engine->relay.queued_bytes += message->body_len;
 }
 
 static bool
@@ -329,8 +337,7 @@ start(LlmqEngine *engine, LlmqMessage *message)
 {
 	LlmqTopic *topic = message->topic;
 
-	llmq_message_list_remove(&topic->queue, message);
-	engine->relay.queued--;
+	leave_queue(&engine->relay, message);
 	if (!llmq_relay_send(engine, message))
 		return;
 	llmq_message_list_add(&engine->relay.in_flight, message);

@@ -57,6 +57,7 @@ typedef struct LlmqMessage
 	const char *dedupe_key;
 	int64_t created_us; /* wall clock */
 	const char *body; /* webhook: as it is sent; email: an object, see llmq.worker_claim_messages */
+	size_t body_len;
 	const char *remaining; /* email: JSON array of those who have not got it yet; NULL: all */
 
 	/* Under way. */
@@ -98,6 +99,7 @@ typedef struct LlmqTopic
 	int claiming; /* how many were asked for in the claim under way; 0: it is not part of it */
 	int claimed;  /* how many came */
 	bool served;  /* had its turn, and goes behind the others */
+	bool suspect; /* it was part of a claim that failed, and is claimed from alone */
 } LlmqTopic;
 
 typedef struct LlmqRelay
@@ -108,6 +110,7 @@ typedef struct LlmqRelay
 	LlmqMessageList ended;
 	LlmqMessageList settling; /* the batch under way */
 	int queued;
+	size_t queued_bytes;   /* of their bodies */
 	int64_t tip;		   /* the highest id that was looked at */
 	bool sweep_wanted;	   /* somebody may have committed late */
 	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
@@ -165,7 +168,7 @@ extern int64_t llmq_relay_settle_due(const struct LlmqEngine *engine);
 extern int64_t llmq_relay_claim_due(const struct LlmqEngine *engine);
 extern void llmq_relay_begin_claim(struct LlmqEngine *engine);
 extern void llmq_relay_complete_claim(struct LlmqEngine *engine, const LlmqRows *rows);
-extern void llmq_relay_fail_claim(struct LlmqEngine *engine);
+extern void llmq_relay_fail_claim(struct LlmqEngine *engine, const LlmqRows *rows);
 /* Writes the ids of the messages in hand as an array literal. */
 extern void llmq_relay_list_ids(const LlmqRelay *relay, LlmqBuffer *ids);
 extern void llmq_relay_begin_settle(struct LlmqEngine *engine);

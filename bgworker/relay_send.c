@@ -76,7 +76,7 @@ send_webhook(LlmqEngine *engine, LlmqMessage *message)
 						   .idempotency_key = message->dedupe_key,
 						   .timestamp_s = engine->now.wall_us / 1000000,
 						   .body = message->body,
-						   .body_len = strlen(message->body)};
+						   .body_len = message->body_len};
 
 	if (!find_secret(engine, message, &webhook.secret))
 		return false;
@@ -158,7 +158,7 @@ write_mail(LlmqEngine *engine, LlmqMessage *message, const char *secret, const c
 	return *reason == NULL &&
 		   read_texts(message->arena, message->remaining, &email.remaining,
 					  &email.remaining_count) &&
-		   llmq_email_read(message->arena, message->body, strlen(message->body), &email, reason) &&
+		   llmq_email_read(message->arena, message->body, message->body_len, &email, reason) &&
 		   llmq_email_request(message->arena, &email, &message->mail, reason);
 }
 

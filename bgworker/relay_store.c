@@ -17,6 +17,10 @@
 #define TOPIC_BATCH 50
 #define TOPIC_LOW	10
 
+/* With that many messages in the queues, or bytes of bodies, no topic has more than one there. */
+#define QUEUED_MAX		 2000
+#define QUEUED_MAX_BYTES ((size_t) 64 * 1024 * 1024)
+
 /* One claim. */
 #define CLAIM_MAX_TOPICS	100
 #define CLAIM_MAX_MESSAGES	500
@@ -25,6 +29,9 @@
 
 /* A claim that has brought messages shows life, if nothing has for a third of llmq.lease_ttl(). */
 #define CLAIM_SHOWS_LIFE_US 5000000
+
+/* How long a topic is left alone whose next message cannot be claimed. */
+#define TOPIC_HOLD_US 60000000
 
 /* A topic that another worker has in hand is asked for again after that. */
 #define TOPIC_BUSY_US 200000
@@ -103,10 +110,16 @@ llmq_relay_complete_look(LlmqEngine *engine, const json_t *messages)
 /* ---- Claiming ------------------------------------------------------------------------ */
 
 static bool
-wants_messages(const LlmqTopic *topic)
+is_full(const LlmqRelay *relay)
+{
+	return relay->queued >= QUEUED_MAX || relay->queued_bytes >= QUEUED_MAX_BYTES;
+}
+
+static bool
+wants_messages(const LlmqRelay *relay, const LlmqTopic *topic)
 {
 	return topic->more && topic->destination != NULL && topic->destination->enabled &&
-		   topic->queue.count < TOPIC_LOW;
+		   topic->queue.count < (is_full(relay) ? 1 : TOPIC_LOW);
 }
 
 int64_t
@@ -118,7 +131,7 @@ llmq_relay_claim_due(const LlmqEngine *engine)
 		return due;
 	for (const LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
 	{
-		if (wants_messages(topic) && topic->claim_at_us < due)
+		if (wants_messages(&engine->relay, topic) && topic->claim_at_us < due)
 			due = topic->claim_at_us;
 	}
 	return due;
@@ -161,15 +174,19 @@ llmq_relay_begin_claim(LlmqEngine *engine)
 	llmq_buffer_append_char(&wanted, '[');
 	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
 	{
-		int max = TOPIC_BATCH - topic->queue.count;
+		bool one = topic->suspect || is_full(&engine->relay);
+		int max = one ? 1 : TOPIC_BATCH - topic->queue.count;
 
-		if (!wants_messages(topic) || topic->claim_at_us > engine->now.mono_us)
+		if (!wants_messages(&engine->relay, topic) || topic->claim_at_us > engine->now.mono_us ||
+			(topic->suspect && topics > 0))
 			continue;
 		if (topics == CLAIM_MAX_TOPICS || messages + max > CLAIM_MAX_MESSAGES)
 			break;
 		ask_for(&wanted, topic, max);
 		topics++;
 		messages += max;
+		if (topic->suspect)
+			break;
 	}
 	llmq_buffer_append_char(&wanted, ']');
 	engine->relay.had_turn = true;
@@ -227,7 +244,8 @@ create_message(const LlmqRows *rows, int i)
 	message->attempts = (int) strtol(llmq_rows_cell(rows, i, 2), NULL, 10);
 	message->dedupe_key = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 3));
 	message->created_us = strtoll(llmq_rows_cell(rows, i, 4), NULL, 10);
-	message->body = llmq_arena_strdup(arena, body);
+	message->body_len = strlen(body);
+	message->body = llmq_arena_strndup(arena, body, message->body_len);
 	message->remaining = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 6));
 	message->claimed_us = strtoll(llmq_rows_cell(rows, i, 7), NULL, 10);
 	if (!llmq_arena_failed(arena))
@@ -305,6 +323,27 @@ end_claim(LlmqEngine *engine, bool cut)
 	llmq_relay_forget_idle(&engine->relay);
 }
 
+static void
+suspect_claimed(LlmqRelay *relay, bool suspect)
+{
+	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
+	{
+		if (topic->claiming > 0)
+			topic->suspect = suspect;
+	}
+}
+
+static void
+hold(LlmqEngine *engine, LlmqTopic *topic, const char *error)
+{
+	llmq_engine_log(engine, LLMQ_LOG_WARNING,
+					"the message behind %" PRId64
+					" of topic \"%s\" cannot be claimed, and the topic "
+					"is left for a minute: %s",
+					topic->after, topic->name, error);
+	topic->claim_at_us = engine->now.mono_us + TOPIC_HOLD_US;
+}
+
 void
 llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
 {
@@ -324,14 +363,30 @@ llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
 		else if (llmq_rows_cell(rows, i, 1) != NULL)
 			miss_message(engine, rows, i);
 	}
+	suspect_claimed(&engine->relay, false);
 	end_claim(engine, bytes >= CLAIM_BATCH_BYTES);
 	llmq_relay_sort_out(engine);
 	llmq_relay_start_due(engine);
 }
 
+/*
+ * If it was not a trouble that passes, some message is the cause, say one that is too large:
+ * it is found by claiming from its topic alone, and message by message.
+ */
 void
-llmq_relay_fail_claim(LlmqEngine *engine)
+llmq_relay_fail_claim(LlmqEngine *engine, const LlmqRows *rows)
 {
+	LlmqTopic *topic = engine->relay.topics;
+
+	while (topic != NULL && !(topic->claiming > 0 && topic->suspect))
+		topic = topic->next;
+	if (!llmq_store_error_passes(rows->sqlstate))
+	{
+		engine->store_at_us = 0;
+		suspect_claimed(&engine->relay, topic == NULL);
+		if (topic != NULL)
+			hold(engine, topic, rows->error);
+	}
 	end_claim(engine, true);
 }
 

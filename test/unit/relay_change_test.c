@@ -278,6 +278,48 @@ test_topics_in_turn(void)
 }
 
 static void
+test_poison(void)
+{
+	LlmqEngine *engine = start("hook", 5);
+
+	name_topics("other", 6, 20);
+	store.messages[3].poison = true;
+	run_for(engine, SECONDS(20));
+	is_int(with_outcome("sent"), 17,
+		   "a message that cannot be claimed keeps no other topic, and none before it");
+	ok(store.operations[LLMQ_OP_CLAIM_MESSAGES] < 40, "and is left alone for a while");
+	store.messages[3].poison = false;
+	run_for(engine, SECONDS(60));
+	is_int(with_outcome("sent"), 20, "then it is tried again");
+	stop(engine);
+}
+
+static void
+test_large_queue(void)
+{
+	LlmqEngine *engine = start("hook", 50);
+	int64_t end;
+
+	store.body = malloc(2 * 1024 * 1024 + 1);
+	memset(store.body, ' ', 2 * 1024 * 1024);
+	store.body[2 * 1024 * 1024] = '\0';
+	atomic_store(&thinking, 1);
+	while (engine->relay.queued < 49)
+		turn(engine);
+	for (int id = 51; id <= MESSAGES_MAX; id++)
+		store.messages[id] = (FakeMessage){.place = PENDING, .topic = "hook2"};
+	llmq_engine_wake(engine);
+	for (end = now_us() + SECONDS(2); now_us() < end || engine->relay.in_flight.count < 2;)
+		turn(engine);
+	is_int(engine->relay.queued, 50, "while much waits in memory, little is added to it");
+	atomic_store(&thinking, 0);
+	run_until_settled(engine, MESSAGES_MAX);
+	is_int(with_outcome("sent"), MESSAGES_MAX, "and all is sent");
+	stop(engine);
+	free(store.body);
+}
+
+static void
 test_slow_destinations(void)
 {
 	LlmqEngine *engine = start("hook", MESSAGES_MAX);
@@ -309,6 +351,8 @@ main(void)
 	test_turns_with_jobs();
 	test_large_mail();
 	test_topics_in_turn();
+	test_large_queue();
 	test_slow_destinations();
+	test_poison();
 	return tap_done();
 }

@@ -32,6 +32,7 @@ typedef struct FakeMessage
 	const char *topic;
 	int attempts;
 	bool spoils; /* a settle with it fails */
+	bool poison; /* a claim of it fails */
 	int claims;
 	int settles;
 	char outcome[16];
@@ -57,6 +58,7 @@ typedef struct FakeStore
 	bool disabled;
 	int backoff_us;
 	const char *settle_error;
+	bool poisoned;
 	int settle_failures; /* how many more */
 	int in_flight_said;	 /* by the last heartbeat */
 	int max_in_flight;
@@ -228,6 +230,11 @@ answer_claim(LlmqRows *rows)
 
 			if (message->place != PENDING || strcmp(message->topic, topic) != 0)
 				continue;
+			if (message->poison)
+			{
+				store.poisoned = true;
+				return;
+			}
 			message->place = LEASED;
 			message->claims++;
 			snprintf(store.text[id], sizeof(store.text[id]), "%d", id);
@@ -260,6 +267,22 @@ fail(LlmqRows *rows, const char *sqlstate)
 	snprintf(rows->sqlstate, sizeof(rows->sqlstate), "%s", sqlstate);
 	snprintf(rows->error, sizeof(rows->error), "it was to be");
 	return LLMQ_STORE_FAILED;
+}
+
+/* A claim that fails changes nothing. */
+static inline LlmqStoreStatus
+try_claim(LlmqRows *rows)
+{
+	FakeMessage before[MESSAGES_MAX + 1];
+
+	memcpy(before, store.messages, sizeof(before));
+	store.poisoned = false;
+	answer_claim(rows);
+	if (!store.poisoned)
+		return LLMQ_STORE_OK;
+	memcpy(store.messages, before, sizeof(before));
+	rows->row_count = 0;
+	return fail(rows, "54000");
 }
 
 static inline LlmqStoreStatus
@@ -319,8 +342,7 @@ fake_complete(LlmqStore *port, LlmqRows *rows)
 		case LLMQ_OP_CLAIM_MESSAGES:
 			if (store.slow)
 				return LLMQ_STORE_PENDING;
-			answer_claim(rows);
-			return LLMQ_STORE_OK;
+			return try_claim(rows);
 		case LLMQ_OP_SETTLE_MESSAGES:
 			return answer_settle(rows);
 		default:
