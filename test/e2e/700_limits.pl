@@ -8,6 +8,7 @@ use FindBin;
 use lib "$FindBin::Bin/lib";
 
 use LlmqTest;
+use List::Util qw(uniq);
 use Test::More;
 
 my $provider = start_provider();
@@ -54,7 +55,16 @@ is(scalar(@calls), 60, 'each job of a limited endpoint is called once');
 # A slot may be used a second late: no more than those of a second can come together.
 my @dense = grep { $calls[ $_ + 3 * $RATE ]{start} - $calls[$_]{start} < 1.9 } 0 .. $#calls - 3 * $RATE;
 is(scalar(@dense), 0, 'three workers together keep to the quota of one');
-is(scalar(my @workers = $pg->workers), 3, 'and all three were there to do so');
+# Which of them is quickest is chance: more jobs come until it was not one alone.
+my $more = 0;
+sub callers { return scalar(uniq map { $_->{connection} } calls_of('shared')) }
+while (callers() < 2 && $more < 20)
+{
+	my $name = 'shared-more' . ++$more;
+	submit($name, $RATE, 'shared');
+	all_succeed($name, $RATE);
+}
+cmp_ok(callers(), '>', 1, 'more than one of them called');
 is($pg->sql(q{SELECT count(*) FROM llmq.attempt WHERE outcome <> 'success'}), 0, 'and nobody was refused');
 is($pg->sql('SELECT max(deliveries) FROM llmq.result'), 1, 'nor delivered twice');
 
