@@ -1,5 +1,5 @@
-# The papers that come with the sources keep up with them: one version everywhere, and a README that
-# leaves out no setting, no column and no argument.
+# The papers that come with the sources keep up with them: one version everywhere, and a README (with the
+# files of docs/ that it leads to) that leaves out no setting, no column and no argument.
 
 use strict;
 use warnings;
@@ -8,15 +8,10 @@ use FindBin;
 use lib "$FindBin::Bin/lib";
 use JSON::PP;
 use LlmqTest;
+use LlmqTest::Documents;
 use Test::More;
 
-sub read_file
-{
-	my ($path) = @_;
-	open(my $file, '<:raw', "$FindBin::Bin/../../$path") or die "$path: $!\n";
-	local $/;
-	return <$file>;
-}
+sub read_file { return LlmqTest::Documents::read_file(@_) }
 
 my ($version) = read_file('extension/llmq.control') =~ /^default_version = '([\d.]+)'$/m;
 my $meta = decode_json(read_file('META.json'));
@@ -24,12 +19,34 @@ is($meta->{version}, $version, "META.json has the control file's version");
 is($meta->{provides}{llmq}{version}, $version, 'and so has what it provides');
 like(read_file('LICENSE'), qr/\AThe PostgreSQL License\n/, 'there is a license');
 is((read_file('CHANGELOG.md') =~ /^## (\S+)/m)[0], $version, 'the newest version of the CHANGELOG is this one');
-my $readme = read_file('README.md');
+my @documents = LlmqTest::Documents::paths();
+my $readme = LlmqTest::Documents::text();
 like($readme, qr/\(\Q$version\E\)/, 'the README speaks of this version');
 
 my ($packages) = read_file('test/setup-debian') =~ /^core\)\n\tpackages=\((.*?)^\t\)/ms;
 is(join(' ', grep { $readme !~ /(?<![\w-])\Q$_\E(?![\w-])/ } split ' ', $packages =~ s/#.*//gr =~ tr/"//dr =~ s/\$major/15/gr),
 	'', 'the README names every package that make test installs');
+
+# -- the files ------------------------------------------------------------------
+
+my @papers = (@documents, qw(CONTRIBUTING.md bgworker/README.md));
+is(join(' ', sort map { s{.*/docs/}{docs/}r } glob("$FindBin::Bin/../../docs/*.md")), join(' ', sort grep { m{^docs/} } @documents),
+	'the README leads to every file of docs/');
+is(join(' ', grep { (my $lines = read_file($_) =~ tr/\n//) > 600 } @papers), '', 'none has more than 600 lines');
+my %anchors;
+my @astray;
+for my $paper (@papers)
+{
+	for (LlmqTest::Documents::links($paper))
+	{
+		my ($to, $anchor) = @{$_};
+		# What only those who change llmq need is not where the tests run.
+		my $is_there = -e "$FindBin::Bin/../../$to" || $to =~ m{\A(?:sql|extension|bgworker)/};
+		my $anchors = defined $anchor && $is_there ? $anchors{$to} //= { map { $_ => 1 } LlmqTest::Documents::anchors($to) } : undef;
+		push @astray, "$paper: $to" . (defined $anchor ? "#$anchor" : '') if !$is_there || $anchors && !$anchors->{$anchor};
+	}
+}
+is(join("\n", @astray), '', 'every link in them leads somewhere');
 
 my $provider = start_provider();
 my $pg = start_cluster(preload => 1);
@@ -131,8 +148,7 @@ explains('every SQLSTATE for users', 'PT429', map { /\bfail\(\s*'(\w{5})'/g } st
 # Those that are part of a program in test/examples run there.
 my %program = map { $_ => read_file("test/examples/$_") } map { m{([^/]+)\z} } glob("$FindBin::Bin/../examples/*.*");
 sub is_copied { my ($block) = @_; return grep { index($_, $block) >= 0 } values %program }
-my @blocks = map { { language => $_->[0], text => $_->[1] } } map { [ /\A(\w+)\n(.*)\z/s ] } $readme =~ /^```(\w+\n.*?)^```$/msg;
-my @others = grep { !is_copied($_->{text}) } @blocks;
+my @others = grep { !is_copied($_->{text}) } LlmqTest::Documents::blocks($readme);
 is(join("\n", map { $_->{text} } grep { $_->{language} ne 'sql' } @others), '', 'every example that is not SQL is part of a program in test/examples');
 is(join(' ', grep { $readme !~ m{\]\(test/examples/\Q$_\E\)} } sort keys %program), '', 'and the README names each program there');
 

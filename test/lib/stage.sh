@@ -50,10 +50,11 @@ stage_build() {
 		"${make[@]}" install DESTDIR="$tmp/stage" 9<&- >/dev/null
 		! $debug_stage || stage_debug
 	fi
-	mkdir -p "$tmp/tree/build" "$tmp/tree/extension" "$tmp/tmp"
-	cp -R "$source/test" "$tmp/tree/test"
-	cp "$source"/{README.md,CHANGELOG.md,LICENSE,META.json} "$tmp/tree"
+	mkdir -p "$tmp/tree/build" "$tmp/tree/extension" "$tmp/tree/bgworker" "$tmp/tmp"
+	cp -R "$source"/{test,docs} "$tmp/tree"
+	cp "$source"/{README.md,CONTRIBUTING.md,CHANGELOG.md,LICENSE,META.json} "$tmp/tree"
 	cp "$source"/extension/*.control "$tmp/tree/extension"
+	cp "$source/bgworker/README.md" "$tmp/tree/bgworker"
 	if [ -d "$build/build/unit" ]; then
 		mkdir "$tmp/tree/build/unit"
 		find "$build/build/unit" -name '*_test' -type f -perm -u+x -exec cp -t "$tmp/tree/build/unit" {} +
