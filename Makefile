@@ -22,6 +22,7 @@ ENGINE_OBJS = \
 	bgworker/engine_endpoint.o \
 	bgworker/engine_leave.o \
 	bgworker/engine_limits.o \
+	bgworker/engine_metric.o \
 	bgworker/engine_poll.o \
 	bgworker/engine_report.o \
 	bgworker/engine_settle.o \
@@ -37,6 +38,7 @@ ENGINE_OBJS = \
 	bgworker/json_write.o \
 	bgworker/machine.o \
 	bgworker/mailbox.o \
+	bgworker/metric.o \
 	bgworker/outcome.o \
 	bgworker/provider.o \
 	bgworker/provider_anthropic.o \
@@ -134,7 +136,7 @@ SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql de
 	submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
 	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_messages.sql \
-	worker_message_settle.sql worker_program.sql limits.sql settler.sql control.sql steering.sql explain.sql sight.sql \
+	worker_message_settle.sql worker_program.sql limits.sql settler.sql control.sql steering.sql explain.sql sight.sql metric.sql \
 	check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 
@@ -343,10 +345,6 @@ test-all: test
 test-peers:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/peers/run $(TESTS)
 
-# The documents, with what their examples print.
-readme:
-	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/docs/run
-
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
@@ -395,4 +393,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers readme demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers

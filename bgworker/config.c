@@ -51,6 +51,15 @@ get_int(const json_t *row, const char *key, int64_t otherwise)
 	return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
+/* A number that is not negative; -1 where it is null or absent. */
+static double
+get_price(const json_t *row, const char *key)
+{
+	const json_t *value = json_object_get(row, key);
+
+	return json_is_number(value) ? json_number_value(value) : -1;
+}
+
 static bool
 get_bool(const json_t *row, const char *key, bool otherwise)
 {
@@ -229,6 +238,9 @@ read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint)
 	endpoint->rates.tokens_per_minute = get_int(row, "tokens_per_minute", 0);
 	endpoint->breaker_failures = (int) get_int(row, "breaker_failures", 5);
 	endpoint->breaker_cooldown_us = get_int(row, "breaker_cooldown", 30000000);
+	endpoint->input_price = get_price(row, "input_price");
+	endpoint->cached_price = get_price(row, "cached_price");
+	endpoint->output_price = get_price(row, "output_price");
 	return endpoint->name != NULL && endpoint->url != NULL;
 }
 

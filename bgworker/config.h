@@ -49,6 +49,9 @@ typedef struct LlmqEndpoint
 	LlmqRates rates;
 	int breaker_failures;
 	int64_t breaker_cooldown_us;
+	double input_price; /* per million tokens; -1: not known, likewise below */
+	double cached_price;
+	double output_price;
 
 	/* Kept by the engine. */
 	int in_flight;			   /* calls of this worker */

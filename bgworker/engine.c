@@ -41,7 +41,8 @@ llmq_engine_create(const LlmqEngineOptions *options, LlmqStore *store, char *err
 	engine->claiming = calloc((size_t) slots + 1, sizeof(*engine->claiming));
 	engine->suspects = calloc((size_t) slots + 1, sizeof(*engine->suspects));
 	if (engine->transfers == NULL || engine->ready == NULL || engine->claiming == NULL ||
-		engine->suspects == NULL || !llmq_job_table_init(&engine->jobs, slots * JOBS_PER_SLOT) ||
+		engine->suspects == NULL || !llmq_metrics_init(&engine->metrics) ||
+		!llmq_job_table_init(&engine->jobs, slots * JOBS_PER_SLOT) ||
 		!llmq_heap_reserve(&engine->waiting, slots * JOBS_PER_SLOT + 1) ||
 		!copy_options(engine, options))
 	{
@@ -71,6 +72,7 @@ llmq_engine_destroy(LlmqEngine *engine)
 	llmq_heap_free(&engine->waiting);
 	llmq_ready_destroy(engine->ready);
 	llmq_config_destroy(engine->config);
+	llmq_metrics_free(&engine->metrics);
 	free(engine->claiming);
 	free(engine->suspects);
 	free((char *) engine->options.name);

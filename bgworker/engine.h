@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "buffer.h"
 #include "store.h"
 #include "webhook.h"
 
@@ -118,6 +119,9 @@ extern LlmqEngineState llmq_engine_state(const LlmqEngine *engine);
 extern int llmq_engine_calls(const LlmqEngine *engine);
 extern int llmq_engine_jobs(const LlmqEngine *engine);
 extern int llmq_engine_messages(const LlmqEngine *engine);
+
+/* Appends what the engine has counted, in Prometheus' text format; false when memory is out. */
+extern bool llmq_engine_write_metrics(LlmqEngine *engine, LlmqBuffer *text);
 
 /* Whether the last store operation failed: the host may want to see why. */
 extern bool llmq_engine_store_failing(const LlmqEngine *engine);

@@ -230,6 +230,7 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 	job->caller.ended = finish_call;
 	job->state = LLMQ_JOB_CALLING;
 	endpoint->in_flight++;
+	llmq_metric_begin_call(&engine->metrics, job->call.endpoint);
 	return true;
 }
 
@@ -241,6 +242,7 @@ leave_endpoint(LlmqEngine *engine, LlmqJob *job)
 
 	if (endpoint != NULL && endpoint->in_flight > 0)
 		endpoint->in_flight--;
+	llmq_metric_end_call(&engine->metrics, job->call.endpoint);
 	return endpoint;
 }
 
@@ -273,6 +275,7 @@ conclude_call(LlmqEngine *engine, LlmqJob *job, LlmqTransferEnd end, const char 
 		llmq_engine_leave(engine, job, endpoint, true);
 	else if (endpoint != NULL)
 		llmq_engine_note_call(engine, job, endpoint);
+	llmq_engine_count_call(engine, job);
 	job->delivery.attempts++;
 	job->delivery.attempts_here++;
 	if (!llmq_job_add_attempt(job, &job->verdict, engine->now.mono_us))

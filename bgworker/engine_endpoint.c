@@ -158,7 +158,10 @@ limiter_obstructs(LlmqEngine *engine, LlmqEndpoint *endpoint, LlmqJob *job, int6
 		if (*until > now && gate->quota.tokens < tokens && gate->quota.least_tokens < tokens)
 			gate->quota.least_tokens = tokens;
 	}
-	return *until > now;
+	if (*until > now || gate->limited)
+		llmq_metric_note_wait(&engine->metrics, endpoint->name, now, *until);
+	gate->limited = *until > now;
+	return gate->limited;
 }
 
 /* What keeps a job from an endpoint, and until when (LLMQ_NEVER: nobody knows). */

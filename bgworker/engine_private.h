@@ -10,6 +10,7 @@
  *		engine_poll.c	looking for work and for changed configuration
  *		engine_report.c	what the worker says of itself with a poll
  *		engine_settle.c	ended deliveries on their way into the database
+ *		engine_metric.c	what is counted, on its way to those who watch
  *		engine_leave.c	draining, stopping, and claims of unknown end
  *		relay*.c		the same for outbox messages, see relay.h
  */
@@ -23,6 +24,7 @@
 #include "engine.h"
 #include "heap.h"
 #include "job.h"
+#include "metric.h"
 #include "ready.h"
 #include "relay.h"
 #include "transfer.h"
@@ -65,6 +67,9 @@ typedef struct LlmqHeld
 
 #define LLMQ_HELD_MAX 64
 
+/* For metrics_told: nothing yet, so that llmq.metric soon has a new session. */
+#define LLMQ_METRICS_UNTOLD UINT64_MAX
+
 /* Long enough for any number in decimal. */
 #define LLMQ_NUMBER_LENGTH 24
 #define LLMQ_NEVER		   INT64_MAX
@@ -87,6 +92,8 @@ struct LlmqEngine
 	LlmqHeap waiting; /* jobs between attempts */
 	LlmqJobList ended;
 	LlmqRelay relay;
+	LlmqMetrics metrics;
+	uint64_t metrics_told; /* the count of changes that llmq.metric has, or will have */
 
 	char worker_id[24];
 	LlmqPosition position;
@@ -186,6 +193,11 @@ extern void llmq_engine_doubt_claim(LlmqEngine *engine);
 extern void llmq_engine_miss_lease(LlmqEngine *engine);
 extern void llmq_engine_begin_reconcile(LlmqEngine *engine);
 extern void llmq_engine_complete_reconcile(LlmqEngine *engine);
+
+/* engine_metric.c */
+extern void llmq_engine_count_call(LlmqEngine *engine, const LlmqJob *job);
+extern bool llmq_engine_has_metrics(const LlmqEngine *engine);
+extern bool llmq_engine_tell_metrics(LlmqEngine *engine, LlmqBuffer *json);
 
 /* engine_settle.c */
 extern int64_t llmq_engine_settle_due(const LlmqEngine *engine);

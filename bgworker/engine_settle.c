@@ -88,32 +88,56 @@ note_redelivery(LlmqEngine *engine, const LlmqJob *job)
 
 /* Somebody has locked a job: its answer stays in hand, the others of the batch are settled. */
 static void
-settle_later(LlmqEngine *engine, const char *job_id)
+settle_later(LlmqEngine *engine, LlmqJob *job)
 {
-	LlmqJob *job = engine->settling.head;
-
-	while (job != NULL && strcmp(job->job_id, job_id) != 0)
-		job = job->next;
-	if (job == NULL)
-		return;
 	llmq_job_list_remove(&engine->settling, job);
 	llmq_job_list_add(&engine->ended, job);
 	job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
 }
 
+/* Counts a delivery that the database has taken, or that came too late. */
+static void
+count_delivery(LlmqEngine *engine, const LlmqJob *job, bool settled)
+{
+	static const LlmqDeliveryEnd ends[] = {[LLMQ_STEP_SUCCEED] = LLMQ_DELIVERY_SUCCEEDED,
+										   [LLMQ_STEP_DIE] = LLMQ_DELIVERY_DEAD,
+										   [LLMQ_STEP_REDELIVER] = LLMQ_DELIVERY_RETRY};
+
+	llmq_metric_count_delivery(&engine->metrics,
+							   settled ? ends[job->step.kind] : LLMQ_DELIVERY_LATE,
+							   job->step.error_class);
+}
+
+/* One row of the answer: what became of the delivery of a job. */
+static void
+take_verdict(LlmqEngine *engine, const char *job_id, const char *verdict)
+{
+	LlmqJob *job = engine->settling.head;
+	bool settled = strcmp(verdict, "settled") == 0;
+
+	while (job != NULL && strcmp(job->job_id, job_id) != 0)
+		job = job->next;
+	if (job == NULL)
+		return;
+	if (strcmp(verdict, "busy") == 0)
+	{
+		settle_later(engine, job);
+		return;
+	}
+	if (!settled)
+		llmq_engine_log(engine, LLMQ_LOG_INFO, "job %s: this delivery came %s", job_id, verdict);
+	count_delivery(engine, job, settled);
+	llmq_job_list_remove(&engine->settling, job);
+	note_redelivery(engine, job);
+	forget_job(engine, job);
+}
+
+/* What no row spoke of is over all the same. */
 void
 llmq_engine_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
 {
 	for (int i = 0; i < rows->row_count; i++)
-	{
-		const char *verdict = llmq_rows_cell(rows, i, 1);
-
-		if (strcmp(verdict, "busy") == 0)
-			settle_later(engine, llmq_rows_cell(rows, i, 0));
-		else if (strcmp(verdict, "settled") != 0)
-			llmq_engine_log(engine, LLMQ_LOG_INFO, "job %s: this delivery came %s",
-							llmq_rows_cell(rows, i, 0), verdict);
-	}
+		take_verdict(engine, llmq_rows_cell(rows, i, 0), llmq_rows_cell(rows, i, 1));
 	while (engine->settling.head != NULL)
 	{
 		LlmqJob *job = engine->settling.head;

@@ -66,7 +66,7 @@ wants_heartbeat(const LlmqEngine *engine)
 {
 	return engine->state != LLMQ_ENGINE_STARTING &&
 		   (llmq_engine_in_hand(engine) > 0 || engine->heartbeat_shows_work ||
-			engine->options.heartbeat_idle);
+			engine->options.heartbeat_idle || llmq_engine_has_metrics(engine));
 }
 
 /* An outdated worker polls no more: it asks now and then whether that has changed. */
@@ -162,11 +162,18 @@ static void
 begin_heartbeat(LlmqEngine *engine)
 {
 	char in_flight[LLMQ_NUMBER_LENGTH];
+	LlmqBuffer metrics;
+	bool tells;
 
+	llmq_buffer_init(&metrics, LLMQ_METRIC_MAX_BYTES);
+	tells = llmq_engine_tell_metrics(engine, &metrics);
 	snprintf(in_flight, sizeof(in_flight), "%d", llmq_engine_in_hand(engine));
 	engine->last_heartbeat_us = engine->now.mono_us;
 	engine->heartbeat_shows_work = llmq_engine_in_hand(engine) > 0;
-	llmq_engine_begin(engine, LLMQ_OP_HEARTBEAT, (const char *[]){engine->worker_id, in_flight});
+	llmq_engine_begin(engine, LLMQ_OP_HEARTBEAT,
+					  (const char *[]){engine->worker_id, in_flight,
+									   tells ? llmq_buffer_string(&metrics) : NULL});
+	llmq_buffer_free(&metrics);
 }
 
 static void
@@ -278,6 +285,7 @@ complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 	engine->woken = true;
 	engine->full_poll_at_us = 0;
 	engine->last_heartbeat_us = engine->now.mono_us;
+	engine->metrics_told = LLMQ_METRICS_UNTOLD;
 	engine->relay.sure_us = engine->began_us;
 }
 
@@ -359,6 +367,7 @@ fail_claim(LlmqEngine *engine, const LlmqRows *rows)
 static void
 fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 {
+	llmq_metric_count_store_error(&engine->metrics);
 	/* Once may be the passing trouble of a moment, or the end of the extension. */
 	if (engine->store_failures > 0 && strcmp(engine->last_store_error, rows->error) != 0)
 	{

@@ -38,6 +38,7 @@ typedef struct LlmqGate
 	/* The quota. */
 	LlmqQuota quota;
 	LlmqEstimator estimator;
+	bool limited;			  /* it was in the way when it was last looked at */
 	bool wanted;			  /* jobs want more than is in hand: a draw is due */
 	int waiting;			  /* jobs in hand that wait for it; others are not claimed before */
 	int64_t rest_until_us;	  /* no claim before: several slots are claimed at once */

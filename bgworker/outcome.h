@@ -24,7 +24,8 @@ typedef enum LlmqOutcome
 {
 	LLMQ_OUTCOME_SUCCESS,
 	LLMQ_OUTCOME_RETRY,
-	LLMQ_OUTCOME_PERMANENT
+	LLMQ_OUTCOME_PERMANENT,
+	LLMQ_OUTCOMES
 } LlmqOutcome;
 
 typedef enum LlmqErrorClass
@@ -57,7 +58,8 @@ typedef enum LlmqErrorClass
 	/* Of a delivery: it is over, the job is delivered again. */
 	LLMQ_ERROR_DEADLINE_EXCEEDED,
 	LLMQ_ERROR_LIMITER, /* it was not worth its while to wait for a quota... */
-	LLMQ_ERROR_BREAKER	/* ...or for an endpoint that keeps failing */
+	LLMQ_ERROR_BREAKER, /* ...or for an endpoint that keeps failing */
+	LLMQ_ERROR_CLASSES
 } LlmqErrorClass;
 
 typedef enum LlmqBilling

@@ -432,6 +432,17 @@ take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *resul
 	heed_receiver(engine, topic, &verdict);
 }
 
+const char *
+llmq_message_outcome_name(LlmqMessageOutcome outcome)
+{
+	static const char *const names[LLMQ_MESSAGE_OUTCOMES] = {[LLMQ_MESSAGE_SENT] = "sent",
+															 [LLMQ_MESSAGE_RETRY] = "retry",
+															 [LLMQ_MESSAGE_DEAD] = "dead",
+															 [LLMQ_MESSAGE_RETURN] = "return"};
+
+	return names[outcome];
+}
+
 /* Ends a message that is in no list; it is to be settled. */
 void
 llmq_relay_end(LlmqEngine *engine, LlmqMessage *message, LlmqMessageOutcome outcome,
@@ -443,6 +454,7 @@ llmq_relay_end(LlmqEngine *engine, LlmqMessage *message, LlmqMessageOutcome outc
 	message->error = llmq_arena_strdup(message->arena, error);
 	message->settle_at_us = engine->now.mono_us;
 	llmq_message_list_add(&engine->relay.ended, message);
+	llmq_metric_count_message(&engine->metrics, outcome);
 }
 
 /* ---- The end ------------------------------------------------------------------------- */

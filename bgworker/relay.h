@@ -149,6 +149,8 @@ extern void
 llmq_relay_pause(struct LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason);
 extern void llmq_relay_end(struct LlmqEngine *engine, LlmqMessage *message,
 						   LlmqMessageOutcome outcome, int64_t delay_us, const char *error);
+/* The word for an outcome, in llmq.worker_settle_messages and in metrics. */
+extern const char *llmq_message_outcome_name(LlmqMessageOutcome outcome);
 extern void llmq_message_list_add(LlmqMessageList *list, LlmqMessage *message);
 extern void llmq_message_list_remove(LlmqMessageList *list, LlmqMessage *message);
 extern void llmq_message_destroy(LlmqMessage *message);

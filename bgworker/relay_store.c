@@ -414,16 +414,11 @@ llmq_relay_settle_due(const LlmqEngine *engine)
 static void
 append_entry(LlmqBuffer *entries, const LlmqMessage *message)
 {
-	static const char *const outcomes[LLMQ_MESSAGE_OUTCOMES] = {[LLMQ_MESSAGE_SENT] = "sent",
-																[LLMQ_MESSAGE_RETRY] = "retry",
-																[LLMQ_MESSAGE_DEAD] = "dead",
-																[LLMQ_MESSAGE_RETURN] = "return"};
-
 	llmq_buffer_printf(entries,
 					   "%s{\"id\":%" PRId64 ",\"claimed_at\":%" PRId64
 					   ",\"outcome\":\"%s\",\"delay\":%" PRId64,
 					   entries->len == 1 ? "" : ",", message->id, message->claimed_us,
-					   outcomes[message->outcome], message->delay_us);
+					   llmq_message_outcome_name(message->outcome), message->delay_us);
 	if (message->disables)
 		llmq_buffer_append_string(entries, ",\"disable\":true");
 	if (message->remaining != NULL)

@@ -47,8 +47,8 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 					  "tokens_in_us, again_us, may_probe, breaker, breaker_in, breaker_turns "
 					  "FROM llmq.worker_draw($1::bigint, $2::jsonb)",
 					  2, true},
-	[LLMQ_OP_HEARTBEAT] = {"heartbeat", "SELECT llmq.worker_heartbeat($1::bigint, $2::int)", 2,
-						   true},
+	[LLMQ_OP_HEARTBEAT] = {"heartbeat",
+						   "SELECT llmq.worker_heartbeat($1::bigint, $2::int, $3::jsonb)", 3, true},
 	[LLMQ_OP_DRAIN] = {"drain", "SELECT llmq.worker_drain($1::bigint)", 1, true},
 	[LLMQ_OP_RECONCILE] = {"reconcile",
 						   "SELECT llmq.worker_reconcile($1::bigint, $2::uuid[], $3::bigint[])", 3,

@@ -62,6 +62,7 @@ BEGIN
                 'tokens_per_minute', e.tokens_per_minute,
                 'breaker_failures', e.breaker_failures,
                 'breaker_cooldown', llmq.microseconds(e.breaker_cooldown),
+                'input_price', e.input_price, 'cached_price', e.cached_price, 'output_price', e.output_price,
                 'idempotency_header', e.idempotency_header,
                 'max_response_bytes', e.max_response_bytes,
                 'connect_timeout', llmq.microseconds(e.connect_timeout),

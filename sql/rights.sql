@@ -64,7 +64,7 @@ BEGIN
     PERFORM llmq.grant_submit(role);
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON llmq.endpoint, llmq.queue, llmq.destination,
         llmq.budget, llmq.role_tenant TO %s', role);
-    EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy, llmq.queue_status, llmq.outbox_status, llmq.endpoint_status, llmq.budget_status TO %s', role);
+    EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy, llmq.queue_status, llmq.outbox_status, llmq.endpoint_status, llmq.budget_status, llmq.metric TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['redrive', 'redrive_queue', 'redrive_outbox', 'prune', 'check',
         'start_worker', 'stop_worker', 'reset_breaker', 'budget_lines', 'resume_after_restore', 'lost_sessions', 'queue_lines', 'outbox_lines', 'default_queue']);
 END
@@ -87,7 +87,7 @@ COMMENT ON FUNCTION llmq.grant_worker(regrole) IS
 
 -- Those who watch the server: every job and attempt, without what was said in it.
 GRANT USAGE ON SCHEMA llmq TO pg_monitor;
-GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status, llmq.outbox_status, llmq.usage, llmq.budget_status
+GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status, llmq.outbox_status, llmq.usage, llmq.budget_status, llmq.metric
     TO pg_monitor;
 GRANT SELECT (endpoint, enabled, breaker, opened_at, probe_at, wait_reason, wait_until, requests_per_minute,
     tokens_per_minute, max_in_flight, drawn_at, last_error_at) ON llmq.endpoint_status TO pg_monitor;

@@ -221,18 +221,28 @@ $$;
 COMMENT ON FUNCTION llmq.worker_hello IS
     'registers a worker, which then takes over the leases of lost ones; state is running, quarantined or outdated';
 
-CREATE OR REPLACE FUNCTION llmq.worker_heartbeat(own bigint, in_flight int) RETURNS boolean
+-- metrics is what the worker has counted (bgworker/metric.h), NULL while that is what it was.
+-- A worker of 0.1.0 that still runs knows nothing of it.
+CREATE OR REPLACE FUNCTION llmq.worker_heartbeat(own bigint, in_flight int, metrics jsonb DEFAULT NULL)
+RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     UPDATE llmq.worker_session AS w
     SET heartbeat = clock_timestamp(), in_flight = worker_heartbeat.in_flight
     WHERE w.id = own;
-    RETURN FOUND;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF metrics IS NOT NULL THEN
+        INSERT INTO llmq.worker_metric AS m (worker_id, families) VALUES (own, metrics)
+        ON CONFLICT (worker_id) DO UPDATE SET families = EXCLUDED.families, noted_at = EXCLUDED.noted_at;
+    END IF;
+    RETURN true;
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_heartbeat IS
-    'says that a worker is alive; false if its session is no longer known, so that it must say hello again';
+    'says that a worker is alive, and what it has counted; false if its session is no longer known, so that it must say hello again';
 
 -- Ends a session; leases that it still holds are given back uncounted, but for those
 -- that somebody has locked: they, and the session, are left to a takeover.

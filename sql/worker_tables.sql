@@ -14,6 +14,15 @@ CREATE TABLE llmq.worker_session (
 COMMENT ON TABLE llmq.worker_session IS
     'sessions of workers; the heartbeat is written only while leases are held';
 
+-- Beside the session, which is updated more often than this and stays narrow.
+CREATE TABLE llmq.worker_metric (
+    worker_id bigint PRIMARY KEY REFERENCES llmq.worker_session (id) ON DELETE CASCADE,
+    families jsonb NOT NULL, -- bgworker/metric.h says what they are
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.worker_metric IS
+    'what workers have counted since they began, as of a heartbeat; written each 5 s at most, and only when it changes';
+
 CREATE TABLE llmq.queue_depth (
     queue text PRIMARY KEY,
     ready bigint NOT NULL,

@@ -98,6 +98,14 @@ DROP FUNCTION llmq.worker_poll(bigint, bigint, int, text, jsonb);
 
 -- -- sight ------------------------------------------------------------------------------------
 
+CREATE TABLE llmq.worker_metric (
+    worker_id bigint PRIMARY KEY REFERENCES llmq.worker_session (id) ON DELETE CASCADE,
+    families jsonb NOT NULL, -- bgworker/metric.h says what they are
+    noted_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+COMMENT ON TABLE llmq.worker_metric IS
+    'what workers have counted since they began, as of a heartbeat; written each 5 s at most, and only when it changes';
+DROP FUNCTION llmq.worker_heartbeat(bigint, int);
 CREATE INDEX attempt_started_at_idx ON llmq.attempt USING brin (started_at) WITH (autosummarize = on);
 DROP POLICY monitor ON llmq.attempt;
 

@@ -36,6 +36,7 @@ typedef struct FakeStore
 	int batch_count;
 	char *cells[ROWS_MAX * COLUMNS];
 	char text[ROWS_MAX][LLMQ_NUMBER_LENGTH];
+	int metrics; /* heartbeats that said what was counted */
 } FakeStore;
 
 static FakeStore store;
@@ -96,6 +97,8 @@ fake_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
 						: store.full_control == NULL ? config_control
 													 : store.full_control;
 	}
+	if (operation == LLMQ_OP_HEARTBEAT)
+		store.metrics += params[2] != NULL;
 	if (operation == LLMQ_OP_CLAIM)
 		read_batch(params[1]);
 }
@@ -277,7 +280,7 @@ test_idle(void)
 {
 	LlmqEngine *engine = start(0);
 
-	run_for(engine, SECOND);
+	run_for(engine, 10 * SECOND); /* its first heartbeat says what it counts */
 	is_int(run_for(engine, 60 * SECOND), 12, "an idle worker looks once a poll_interval");
 	llmq_engine_destroy(engine);
 }
@@ -330,8 +333,11 @@ test_heartbeat(void)
 	ok(store.count[LLMQ_OP_HEARTBEAT] - before >= 3, "a heartbeat that failed is tried again soon");
 	store.failing = NULL;
 	before = store.count[LLMQ_OP_HEARTBEAT];
+	store.metrics = 0;
 	run_for(engine, 30 * SECOND);
-	is_int(store.count[LLMQ_OP_HEARTBEAT] - before, 1, "and ends when there is no work to show");
+	is_int(store.count[LLMQ_OP_HEARTBEAT] - before, 2,
+		   "and ends when there is no work to show, and it is told what was counted");
+	is_int(store.metrics, 1, "which the first after a failure left out");
 	llmq_engine_destroy(engine);
 }
 
