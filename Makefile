@@ -345,6 +345,10 @@ test-all: test
 test-peers:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/peers/run $(TESTS)
 
+# The documents, with what their examples print.
+readme:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/docs/run
+
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
@@ -393,4 +397,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers readme demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers

@@ -5,7 +5,8 @@ use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::Bin/lib";
+use lib "$FindBin::Bin/lib", "$FindBin::Bin/../docs";
+use Examples qw(is_copied);
 use JSON::PP;
 use LlmqTest;
 use LlmqTest::Documents;
@@ -48,7 +49,6 @@ for my $paper (@papers)
 }
 is(join("\n", @astray), '', 'every link in them leads somewhere');
 
-my $provider = start_provider();
 my $pg = start_cluster(preload => 1);
 $pg->create_database('app', extension => 1);
 
@@ -145,29 +145,10 @@ explains('every SQLSTATE for users', 'PT429', map { /\bfail\(\s*'(\w{5})'/g } st
 
 # -- its examples ------------------------------------------------------------------
 
-# Those that are part of a program in test/examples run there.
-my %program = map { $_ => read_file("test/examples/$_") } map { m{([^/]+)\z} } glob("$FindBin::Bin/../examples/*.*");
-sub is_copied { my ($block) = @_; return grep { index($_, $block) >= 0 } values %program }
-my @others = grep { !is_copied($_->{text}) } LlmqTest::Documents::blocks($readme);
-is(join("\n", map { $_->{text} } grep { $_->{language} ne 'sql' } @others), '', 'every example that is not SQL is part of a program in test/examples');
+# Those of SQL run, in 005_readme.pl, and those of other languages are parts of programs that run.
+my %program = map { $_ => 1 } map { m{([^/]+)\z} } glob("$FindBin::Bin/../examples/*.*");
+is(join("\n", map { $_->{text} } grep { $_->{language} !~ /\A(?:sql|output)\z/ && !is_copied($_->{text}) } LlmqTest::Documents::blocks($readme)),
+	'', 'every example that is not SQL is part of a program in test/examples');
 is(join(' ', grep { $readme !~ m{\]\(test/examples/\Q$_\E\)} } sort keys %program), '', 'and the README names each program there');
-
-# The others run, one after the other, as they stand there but for the provider's address.
-my $sql = join "\n", map { $_->{text} } grep { $_->{language} eq 'sql' } @others;
-my $url = $provider->url;
-ok($sql =~ s{https://api\.openai\.com/v1}{$url}g, 'the examples ask a provider');
-$pg->secret(openai => 'sk-test-0123456789');
-$pg->sql('CREATE DATABASE examples', 'postgres');
-my $path = test_dir() . '/examples.sql';
-open(my $file, '>:raw', $path) or die "$path: $!\n";
-print {$file} $sql;
-close $file;
-my $output = eval { LlmqTest::Cluster::run($pg->psql_command('examples'), '-Xq', '-v', 'ON_ERROR_STOP=1', '-f', $path) };
-ok(defined $output, 'every other example runs') or diag($@);
-like($output // '', qr/succeeded \| Write one sentence about elephants/, 'the first job succeeds');
-$pg->use_database('examples');
-is($pg->final_state($pg->sql(q{SELECT llmq.job_id('postgres', 'submit', 'book 7, title')}))->{state}, 'succeeded', 'and the last of a run');
-$pg->final_state($pg->sql(q{SELECT llmq.job_id('postgres', 'submit', 'kept summary of ticket 42')}));
-like($pg->sql('SELECT summary FROM ticket'), qr/prints everything twice/, 'and a function has kept its answer');
 
 finish();

@@ -41,7 +41,7 @@ for my $case (@cases)
 		$pg->arm($case->{point});
 		my $id = $pg->sql("SELECT llmq.enqueue_outbox('$topic', '{}', '$topic')");
 		my $worker = $pg->wait_for_point($case->{point});
-		$pg->wait_for_flush;
+		$pg->flush;
 		$kill{$how}->($worker);
 		$pg->leave_point($case->{point});
 		wait_for(sub { $pg->sql("SELECT sent_at IS NOT NULL FROM llmq.outbox WHERE id = $id") eq 't' }, 60, 'the message is sent');

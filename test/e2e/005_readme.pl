@@ -1,0 +1,44 @@
+# The examples of the documents run, and print what is shown there: what `make readme` would write is
+# what is there.
+
+use strict;
+use warnings;
+
+use FindBin;
+use lib "$FindBin::Bin/lib", "$FindBin::Bin/../docs";
+use Examples qw(regenerate is_copied);
+use LlmqTest;
+use LlmqTest::Documents;
+use Test::More;
+
+my ($texts, $pg) = eval { regenerate() };
+ok($texts, 'every example runs') or BAIL_OUT($@);
+for my $path (LlmqTest::Documents::paths())
+{
+	my ($is, $is_to_be) = map { [ split /^/ ] } LlmqTest::Documents::read_file($path), $texts->{$path};
+	is_deeply($is, $is_to_be, "$path is as make readme writes it");
+}
+
+# -- what came of them -------------------------------------------------------------
+
+$pg->use_database('examples');
+is($pg->final_state($pg->sql(q{SELECT llmq.job_id('postgres', 'submit', 'book 7, title')}))->{state}, 'succeeded', 'the last job of a run succeeds');
+$pg->final_state($pg->sql(q{SELECT llmq.job_id('postgres', 'submit', 'kept summary of ticket 42')}));
+like($pg->sql('SELECT summary FROM ticket'), qr/prints everything twice/, 'a function has kept its answer');
+is($pg->sql('SELECT count(*) FROM llmq.check()'), 0, 'and llmq.check() finds nothing');
+
+# -- every public function has an example --------------------------------------------
+
+# What views and row security need, and nobody calls himself.
+my $inner = q{'{may_see, visible_tenants, submitter, wait_reason, wait_until, lost_sessions, queue_lines, outbox_lines, budget_lines,
+	default_queue}'};
+my $examples = join "\n", map { $_->{text} } grep { $_->{language} eq 'sql' || is_copied($_->{text}) }
+  LlmqTest::Documents::blocks(LlmqTest::Documents::text());
+$pg->sql(q{CREATE ROLE ex_submit; CREATE ROLE ex_admin; SELECT llmq.grant_submit('ex_submit'), llmq.grant_admin('ex_admin')});
+my @public = map { $_->{name} } $pg->rows(qq{SELECT DISTINCT p.proname AS name FROM pg_proc AS p
+	WHERE p.pronamespace = 'llmq'::regnamespace AND p.proname <> ALL ($inner) AND (p.proname ~ '^grant_(submit|admin|worker)\$'
+	OR has_function_privilege('ex_submit', p.oid, 'EXECUTE') OR has_function_privilege('ex_admin', p.oid, 'EXECUTE')) ORDER BY 1});
+cmp_ok(scalar(@public), '>', 30, 'there are functions for users');
+is(join(' ', grep { $examples !~ /\bllmq\.\Q$_\E\s*\(/ } @public), '', 'each of them has an example that runs');
+
+finish();
