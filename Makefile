@@ -86,6 +86,7 @@ ENGINE_OBJS = \
 	bgworker/transfer_mail.o \
 	bgworker/transfer_poll.o \
 	bgworker/transfer_resolve.o \
+	bgworker/transfer_rest.o \
 	bgworker/transfer_slot.o \
 	bgworker/webhook.o \
 	bgworker/webhook_reply.o

@@ -21,6 +21,7 @@ typedef struct LlmqHttpRequest
 	int header_count;
 	const char *body;
 	size_t body_len;
+	bool own_connection; /* goes over none that was used before, and that is used no more */
 	/* What the reader of the answer must know of the request. */
 	int embedding_inputs;
 	bool embedding_array;

@@ -511,6 +511,16 @@ serve_curl_timer(LlmqTransferPool *pool)
 	curl_multi_socket_action(pool->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 }
 
+/* Nothing was sent, since the connection was not fit for it: it goes over a new one. */
+static bool
+restart(LlmqTransfer *transfer)
+{
+	transfer->spoken_out = false;
+	llmq_resolve_end(transfer, true);
+	curl_multi_remove_handle(transfer->pool->multi, transfer->easy);
+	return llmq_slot_set_fresh(transfer) && enter_flight(transfer);
+}
+
 static void
 take_finished(LlmqTransferPool *pool)
 {
@@ -525,6 +535,8 @@ take_finished(LlmqTransferPool *pool)
 		if (message->msg != CURLMSG_DONE)
 			continue;
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **) &transfer);
+		if (transfer->spoken_out && restart(transfer))
+			continue;
 		if (code == CURLE_OK && transfer->mail != NULL)
 		{
 			if (llmq_mail_begin(transfer))

@@ -62,6 +62,9 @@ llmq_feed_stop_soon(LlmqTransfer *transfer)
  * means that a reused connection died under the first: if any byte was sent
  * then, the server may have acted on it, and we stop here.  If none was (the
  * very first write failed), this is still the first request.
+ *
+ * A connection on which the server has spoken unasked is not used: see
+ * transfer_rest.c, and restart in transfer.c.
  */
 static int
 on_request(void *user, char *peer, char *local, int peer_port, int local_port)
@@ -71,6 +74,13 @@ on_request(void *user, char *peer, char *local, int peer_port, int local_port)
 	if (transfer->resend_stopped || llmq_end_request_sent(transfer))
 	{
 		transfer->resend_stopped = true;
+		return CURL_PREREQFUNC_ABORT;
+	}
+	if (transfer->socket_count > 0)
+		llmq_rest_note_connected(transfer, local_port);
+	else if (!llmq_rest_is_silent(transfer->pool, local_port))
+	{
+		transfer->spoken_out = true;
 		return CURL_PREREQFUNC_ABORT;
 	}
 	curl_easy_getinfo(transfer->easy, CURLINFO_REQUEST_SIZE, &transfer->request_base);
@@ -112,7 +122,10 @@ on_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 #endif
 	fd = socket(address->family, type, address->protocol);
 	if (fd >= 0)
+	{
 		transfer->socket_errno = 0;
+		transfer->sockets[transfer->socket_count++ % LLMQ_SOCKETS_NOTED] = fd;
+	}
 	else if (llmq_end_is_local(errno))
 		transfer->socket_errno = errno;
 	return fd < 0 ? CURL_SOCKET_BAD : fd;

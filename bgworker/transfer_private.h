@@ -5,6 +5,7 @@
  *		transfer.c		 pool, start, abort, dispatch
  *		transfer_slot.c	 handles, and the way of a request into one
  *		transfer_resolve.c who may look up a host
+ *		transfer_rest.c	 whether a connection at rest has kept silent
  *		transfer_mail.c	 e-mails, once libcurl has opened the session
  *		transfer_feed.c	 what libcurl's callbacks record
  *		transfer_end.c	 how a transfer ended, told from what libcurl says
@@ -48,6 +49,12 @@ typedef enum LlmqClockName
 /* Hosts known to resolve, or being looked up, by hash. */
 #define LLMQ_RESOLVE_MARKS 1024
 
+/* Sockets that a transfer opens and that are remembered: the last ones. */
+#define LLMQ_SOCKETS_NOTED 4
+
+/* Sockets of connections that may be at rest, by their local port. */
+#define LLMQ_REST_SOCKETS 4096
+
 typedef struct LlmqResolveMark
 {
 	int64_t known_until_us;
@@ -80,8 +87,11 @@ struct LlmqTransfer
 	bool ticking;		  /* clock is in the heap */
 
 	/* What was seen. */
-	bool parked;		 /* waits for others to look up its host; not in the multi */
-	bool resolving;		 /* counted in its mark */
+	bool parked;	/* waits for others to look up its host; not in the multi */
+	bool resolving; /* counted in its mark */
+	int sockets[LLMQ_SOCKETS_NOTED];
+	int socket_count;	 /* opened for this call; 0: the connection was at rest before */
+	bool spoken_out;	 /* on the connection that it was to use something waited to be read */
 	bool connected;		 /* libcurl was about to write the request */
 	bool uploading;		 /* part of the request waits for room in the socket */
 	bool upload_waited;	 /* it did so once: bytes may be out that libcurl does not count */
@@ -121,6 +131,7 @@ struct LlmqTransferPool
 	LlmqTransfer *parked_last;
 	bool parking_changed; /* somebody parked may go on */
 	LlmqResolveMark marks[LLMQ_RESOLVE_MARKS];
+	int rest_sockets[LLMQ_REST_SOCKETS];
 	int64_t now_us;		 /* of the call being served */
 	int64_t curl_due_us; /* libcurl's own timer, -1: none */
 	char *user_agent;
@@ -137,6 +148,8 @@ extern bool llmq_slot_set_request(LlmqTransfer *transfer, const LlmqHttpRequest 
 /* Tells the handle where to send it; false with an error text. */
 extern bool
 llmq_slot_set_url(LlmqTransfer *transfer, const char *url, char *error, size_t error_size);
+/* Has the handle make a connection of its own for the request, which nothing of it has left. */
+extern bool llmq_slot_set_fresh(LlmqTransfer *transfer);
 /* Forgets the call before and starts the clocks. */
 extern void llmq_slot_begin(LlmqTransfer *transfer, const LlmqClocks *clocks, int64_t now_us);
 
@@ -161,6 +174,11 @@ extern void llmq_resolve_park(LlmqTransfer *transfer);
 extern void llmq_resolve_unpark(LlmqTransfer *transfer);
 /* Gives back those that may go on now, counted in. */
 extern void llmq_resolve_admit(LlmqTransferPool *pool, void (*admit)(LlmqTransfer *transfer));
+
+/* transfer_rest.c */
+extern void llmq_rest_note_connected(LlmqTransfer *transfer, int local_port);
+/* Tells whether nothing has come on a connection that was made and noted before. */
+extern bool llmq_rest_is_silent(const LlmqTransferPool *pool, int local_port);
 
 /* transfer_mail.c.  Makes a new handle one for an e-mail; false when libcurl refuses. */
 extern bool llmq_mail_set_constants(LlmqTransfer *transfer);

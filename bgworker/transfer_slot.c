@@ -200,33 +200,35 @@ llmq_slot_set_url(LlmqTransfer *transfer, const char *url, char *error, size_t e
 }
 
 /*
- * Strings the header lines together without copying them.  The last one takes
- * back libcurl's "Expect: 100-continue", which would cost a large request a
+ * Strings the header lines together without copying them, ours behind them.  One
+ * takes back libcurl's "Expect: 100-continue", which would cost a large request a
  * round trip, or a second, before its body.
  */
 static bool
 set_lines(LlmqTransfer *transfer, const LlmqHttpRequest *request)
 {
 	static char no_expect[] = "Expect:";
+	static char no_reuse[] = "Connection: close";
 	int count = request->header_count;
+	int own = request->own_connection ? 2 : 1;
 
-	if (count + 1 > transfer->line_capacity)
+	if (count + own > transfer->line_capacity)
 	{
 		struct curl_slist *lines =
-			realloc(transfer->lines, (size_t) (count + 1) * sizeof(struct curl_slist));
+			realloc(transfer->lines, (size_t) (count + own) * sizeof(struct curl_slist));
 
 		if (lines == NULL)
 			return false;
 		transfer->lines = lines;
-		transfer->line_capacity = count + 1;
+		transfer->line_capacity = count + own;
 	}
-	for (int i = 0; i < count; i++)
+	for (int i = 0; i < count + own; i++)
 	{
-		transfer->lines[i].data = (char *) request->headers[i];
-		transfer->lines[i].next = &transfer->lines[i + 1];
+		transfer->lines[i].data = i < count	   ? (char *) request->headers[i]
+								  : i == count ? no_expect
+											   : no_reuse;
+		transfer->lines[i].next = i + 1 < count + own ? &transfer->lines[i + 1] : NULL;
 	}
-	transfer->lines[count].data = no_expect;
-	transfer->lines[count].next = NULL;
 	return curl_easy_setopt(transfer->easy, CURLOPT_HTTPHEADER, transfer->lines) == CURLE_OK;
 }
 
@@ -241,11 +243,19 @@ llmq_slot_set_request(LlmqTransfer *transfer, const LlmqHttpRequest *request, ch
 	if (!llmq_slot_set_url(transfer, request->url, error, error_size))
 		return false;
 	if (set_lines(transfer, request) &&
+		curl_easy_setopt(easy, CURLOPT_FRESH_CONNECT, (long) request->own_connection) == CURLE_OK &&
+		curl_easy_setopt(easy, CURLOPT_FORBID_REUSE, (long) request->own_connection) == CURLE_OK &&
 		curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, len) == CURLE_OK &&
 		curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body) == CURLE_OK)
 		return true;
 	snprintf(error, error_size, "out of memory");
 	return false;
+}
+
+bool
+llmq_slot_set_fresh(LlmqTransfer *transfer)
+{
+	return curl_easy_setopt(transfer->easy, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK;
 }
 
 void
@@ -258,6 +268,8 @@ llmq_slot_begin(LlmqTransfer *transfer, const LlmqClocks *clocks, int64_t now_us
 	transfer->last_byte_us = now_us;
 	transfer->parked = false;
 	transfer->resolving = false;
+	transfer->socket_count = 0;
+	transfer->spoken_out = false;
 	transfer->connected = false;
 	transfer->uploading = false;
 	transfer->upload_waited = false;

@@ -4,6 +4,10 @@
  *
  * What is signed is "id.timestamp.body".  It is put together once, and the body
  * that is sent is the end of it: what the receiver checks cannot be anything else.
+ *
+ * Each goes over a connection of its own.  A receiver that answers twice, by a fault
+ * or on purpose, would else have said of the next message that it was taken, and that
+ * would be lost; the one may come so fast behind the other that nobody sees it in time.
  */
 #include "webhook.h"
 
@@ -84,6 +88,7 @@ write_request(LlmqHttpWriter *writer, const LlmqWebhook *webhook, LlmqHmacSha256
 	request->url = webhook->url;
 	request->body = text + head;
 	request->body_len = webhook->body_len;
+	request->own_connection = true;
 	return llmq_http_add_header(writer, "Content-Type", "", "application/json") &&
 		   (key == NULL || llmq_http_add_header(writer, "Idempotency-Key", "", key)) &&
 		   llmq_http_add_header(writer, "webhook-id", "", webhook->id) &&

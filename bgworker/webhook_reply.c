@@ -3,7 +3,7 @@
  *		What the receiver of a webhook says.
  *
  * The status says all that counts.  The body's beginning is kept for people; the
- * rest is read only so that the connection may be used again, and not for long.
+ * rest is read only so that the receiver can end in peace, and not for long.
  */
 #include "webhook.h"
 
@@ -12,7 +12,7 @@
 
 #include "retry.h"
 
-/* A body that is longer than this costs more than a new connection. */
+/* Nobody has so much to say to a webhook. */
 #define BODY_MAX_BYTES ((size_t) 64 * 1024)
 
 struct LlmqWebhookReply

@@ -72,18 +72,22 @@ typedef struct FakeStore
 static FakeStore store;
 static Stub stub;
 static int64_t moved_us;
-static atomic_int status; /* of the receiver's answers */
-static atomic_int most;	  /* requests at a time */
+static int64_t stopped_us; /* the clock stands there; 0: it runs */
+static atomic_int status;  /* of the receiver's answers */
+static atomic_int most;	   /* requests at a time */
 static atomic_int at_once;
 static atomic_int held;
 static atomic_int thinking; /* the receiver answers when it is over, */
 static atomic_int answers;	/* but for so many */
 static atomic_int wish;
+static atomic_int surplus; /* it answers the next request twice, and then no more with 200 */
 
 static inline LlmqTime
 read_clock(void)
 {
-	return (LlmqTime){now_us() + moved_us, now_us() + moved_us};
+	int64_t now = stopped_us != 0 ? stopped_us : now_us() + moved_us;
+
+	return (LlmqTime){now, now};
 }
 
 static inline void
@@ -128,6 +132,11 @@ receive(Stub *server, int fd, int number)
 		snprintf(head, sizeof(head), "HTTP/1.1 %d Said\r\n%sContent-Length: 0\r\n\r\n",
 				 atomic_load(&status), atomic_load(&status) == 429 ? wished : "");
 		send_text(fd, head);
+		if (atomic_exchange(&surplus, 0))
+		{
+			atomic_store(&status, 500);
+			send_text(fd, head);
+		}
 	}
 }
 
@@ -388,6 +397,7 @@ start(const char *topic, int messages)
 	atomic_store(&thinking, 0);
 	atomic_store(&answers, 0);
 	atomic_store(&wish, 30);
+	atomic_store(&surplus, 0);
 	stub_start(&stub, receive);
 	return llmq_engine_create(&options, &store.port, error, sizeof(error));
 }

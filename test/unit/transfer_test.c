@@ -362,6 +362,68 @@ test_idle_connection_closed(void)
 	stub_stop(&stub);
 }
 
+/* Answers a first request, and then once more; all others are told that it is no. */
+static void
+answer_twice(Stub *stub, int fd, int number)
+{
+	if (number == 1 && read_request(stub, fd))
+	{
+		send_text(fd, OK_HEAD "Content-Length: 0\r\n\r\n");
+		await(&stub->marks, 1);
+		send_text(fd, OK_HEAD "Content-Length: 0\r\n\r\n");
+		atomic_fetch_add(&stub->marks, 1);
+	}
+	while (read_request(stub, fd))
+		send_text(fd, "HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
+}
+
+static void
+test_surplus_answer(void)
+{
+	LlmqTransferPool *pool = pool_make(4);
+	Stub stub;
+	Call call;
+
+	stub_start(&stub, answer_twice);
+	one_call(pool, &stub);
+	atomic_fetch_add(&stub.marks, 1);
+	await(&stub.marks, 2);
+	call_begin(&call, pool, &stub, &patient);
+	pool_run(pool, 1);
+	is_int(call.result.end, LLMQ_END_COMPLETE,
+		   "a server that answered twice answers the next call");
+	is_int(call.verdict.http_status, 404, "... whose answer is its own, not the surplus one");
+	is_int(atomic_load(&stub.requests), 2, "... which was sent once");
+	is_int(atomic_load(&stub.connections), 2, "... over a new connection");
+	call_free(&call);
+	one_call(pool, &stub);
+	is_int(atomic_load(&stub.connections), 2, "... that is used again");
+	llmq_transfer_pool_destroy(pool);
+	stub_stop(&stub);
+}
+
+static void
+test_own_connection(void)
+{
+	LlmqTransferPool *pool = pool_make(4);
+	Stub stub;
+	Call call;
+
+	stub_start(&stub, keep_answering);
+	one_call(pool, &stub);
+	call_prepare(&call, "");
+	snprintf(call.url, sizeof(call.url), "http://127.0.0.1:%d/v1", stub.port);
+	call.request.own_connection = true;
+	call_start(&call, pool, &patient);
+	pool_run(pool, 1);
+	call_free(&call);
+	is_int(atomic_load(&stub.connections), 2, "a request may have a connection of its own");
+	one_call(pool, &stub);
+	is_int(atomic_load(&stub.connections), 2, "... that nobody else gets");
+	llmq_transfer_pool_destroy(pool);
+	stub_stop(&stub);
+}
+
 /* -- Nothing was sent ------------------------------------------------------------------- */
 
 static void
@@ -445,6 +507,8 @@ main(void)
 	test_dropped_connection(false);
 	test_dropped_connection(true);
 	test_idle_connection_closed();
+	test_surplus_answer();
+	test_own_connection();
 	test_refused();
 	test_tls_against_plain();
 	test_refused_at_start();
