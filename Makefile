@@ -289,10 +289,9 @@ $(UNIT_BUILD)/%_test: $(srcdir)/test/unit/%_test.c $(UNIT_OBJS)
 unit: $(UNIT_PROGRAMS)
 	$(PROVE) --exec '' $(UNIT_PROGRAMS)
 
-# -- Fuzzing: each target for SECONDS, from seeds made of test/cases ----------------------
+# -- Fuzzing: each target for SECONDS (60), from seeds made of test/cases ----------------------
 
 FUZZ_CC     ?= clang
-SECONDS     ?= 60
 FUZZ_BUILD   = build/fuzz
 FUZZ_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fno-omit-frame-pointer \
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -MMD -MP
@@ -316,7 +315,7 @@ fuzz:
 	$(srcdir)/test/setup-debian
 	$(srcdir)/test/setup-debian fuzz
 	@$(MAKE) -s --no-print-directory -f $(firstword $(MAKEFILE_LIST)) $(addprefix $(FUZZ_BUILD)/, $(FUZZ_TARGETS))
-	$(srcdir)/test/fuzz/run $(FUZZ_BUILD) $(SECONDS) $(FUZZ_TARGETS)
+	$(srcdir)/test/fuzz/run $(FUZZ_BUILD) $(or $(SECONDS),60) $(FUZZ_TARGETS)
 
 # -- Tests against a server where llmq is installed: PGHOST and the like say which --------
 

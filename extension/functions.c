@@ -6,17 +6,21 @@
 
 #include "access/transam.h"
 #include "access/xlog.h"
+#include "catalog/pg_type.h"
 #include "common/cryptohash.h"
 #include "common/sha1.h"
 #include "fmgr.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/uuid.h"
 
+#include "../bgworker/outcome.h"
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(llmq_system_identifier_1);
 PG_FUNCTION_INFO_V1(llmq_next_xid_1);
 PG_FUNCTION_INFO_V1(llmq_uuid5_1);
+PG_FUNCTION_INFO_V1(llmq_error_classes_1);
 
 static void hash_name(const pg_uuid_t *namespace, const text *name, uint8 *digest);
 
@@ -47,6 +51,18 @@ llmq_uuid5_1(PG_FUNCTION_ARGS)
 	uuid->data[6] = (uuid->data[6] & 0x0f) | 0x50; /* version 5 */
 	uuid->data[8] = (uuid->data[8] & 0x3f) | 0x80; /* variant 10 */
 	PG_RETURN_UUID_P(uuid);
+}
+
+/* error_classes(): what an attempt can end with, in the words of outcome.c. */
+Datum
+llmq_error_classes_1(PG_FUNCTION_ARGS)
+{
+	Datum names[LLMQ_ERROR_INTERNAL];
+
+	for (int i = 0; i < LLMQ_ERROR_INTERNAL; i++)
+		names[i] = CStringGetTextDatum(llmq_error_name((LlmqErrorClass) (i + 1)));
+	PG_RETURN_ARRAYTYPE_P(
+		construct_array(names, LLMQ_ERROR_INTERNAL, TEXTOID, -1, false, TYPALIGN_INT));
 }
 
 static void

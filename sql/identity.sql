@@ -13,6 +13,10 @@ CREATE OR REPLACE FUNCTION llmq.uuid5(namespace uuid, name text) RETURNS uuid
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_uuid5_1';
 COMMENT ON FUNCTION llmq.uuid5(uuid, text) IS 'name-based UUID, version 5 (RFC 9562)';
 
+CREATE OR REPLACE FUNCTION llmq.error_classes() RETURNS text[]
+LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_error_classes_1';
+COMMENT ON FUNCTION llmq.error_classes() IS 'the classes of errors that an attempt can end with';
+
 CREATE OR REPLACE FUNCTION llmq.namespace() RETURNS uuid
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT pg_catalog.uuid '5b1f6c1e-6a0a-5d0c-9d5e-0c6f6c6d7101' $$;
 COMMENT ON FUNCTION llmq.namespace() IS 'the namespace of job ids; it never changes';

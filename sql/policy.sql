@@ -23,6 +23,25 @@ CREATE OR REPLACE VIEW llmq.queue_policy AS
     WHERE NOT EXISTS (SELECT FROM llmq.queue WHERE name = 'default');
 COMMENT ON VIEW llmq.queue_policy IS 'llmq.queue with a row for the queue "default" in any case';
 
+-- A class that there is not would be a fallback that never comes.
+CREATE OR REPLACE FUNCTION llmq.check_fallback() RETURNS trigger
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    unknown constant text[] := ARRAY(
+        SELECT c FROM unnest(NEW.fallback_on) AS c WHERE (c = ANY (llmq.error_classes())) IS NOT TRUE);
+BEGIN
+    IF unknown <> '{}' THEN
+        PERFORM llmq.fail('check_violation', format('fallback_on of queue "%s" names what is no class of errors', NEW.name),
+            format('It names %s.', array_to_string(ARRAY(SELECT coalesce('"' || u || '"', 'NULL') FROM unnest(unknown) AS u), ', ')),
+            format('The classes are %s.', array_to_string(llmq.error_classes(), ', ')));
+    END IF;
+    RETURN NEW;
+END
+$$;
+CREATE OR REPLACE TRIGGER check_fallback BEFORE INSERT OR UPDATE OF fallback_on ON llmq.queue
+    FOR EACH ROW WHEN (NEW.fallback_on IS NOT NULL) EXECUTE FUNCTION llmq.check_fallback();
+
 -- An interval in microseconds, as the worker counts.  It pins no search_path, so that it
 -- is inlined.
 CREATE OR REPLACE FUNCTION llmq.microseconds(span interval) RETURNS bigint

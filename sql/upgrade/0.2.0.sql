@@ -201,3 +201,24 @@ BEGIN
     PERFORM pg_catalog.pg_extension_config_dump('llmq.spending_id_seq', '');
 END
 $$;
+
+-- A class that there is not had no effect, and is refused now.
+DO $$
+DECLARE
+    classes constant text[] := '{rate_limited, overloaded, server_error, timeout, connection, interrupted, incomplete,
+        invalid_response, empty_response, conflict, request_timeout, bad_request, auth, not_found, context_length,
+        content_filter, refusal, truncated, quota_exhausted, too_large, redirect, internal}';
+    q record;
+BEGIN
+    FOR q IN
+        SELECT k.name, k.fallback_on FROM llmq.queue AS k
+        WHERE NOT k.fallback_on <@ classes OR array_position(k.fallback_on, NULL) IS NOT NULL
+    LOOP
+        RAISE WARNING USING MESSAGE = format('fallback_on of queue "%s" loses what is no class of errors', q.name),
+            DETAIL = format('It was %s.', q.fallback_on);
+        UPDATE llmq.queue AS k
+        SET fallback_on = ARRAY(SELECT c FROM unnest(q.fallback_on) AS c WHERE c = ANY (classes))
+        WHERE k.name = q.name;
+    END LOOP;
+END
+$$;

@@ -93,7 +93,7 @@ sub upgrade_from
 
 	# The state of a server that stopped in the middle of its work.
 	$pg->endpoint(main => $provider);
-	$pg->insert('queue', name => 'slow', max_in_flight => 7);
+	$pg->insert('queue', name => 'slow', max_in_flight => 7, fallback_on => '{context_length,contxt_length,NULL}');
 	$pg->insert('destination', topic => 'mail.*', kind => 'webhook', url => 'http://127.0.0.1:9/');
 	$pg->sql('CREATE TABLE called (job jsonb)');
 	$pg->sql('CREATE FUNCTION public.note(job jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.called VALUES (job) $$');
@@ -139,6 +139,7 @@ sub upgrade_from
 		'1 0 retry unknown, 2 1 success billed', 'the call that was cut off is on record');
 	is($pg->sql(q{SELECT string_agg(topic, ' ' ORDER BY id) FROM llmq.outbox}), 'mail.dead mail.done mail.done', 'messages are kept and added');
 	is($pg->sql(q{SELECT max_in_flight FROM llmq.queue WHERE name = 'slow'}), 7, 'the configuration is kept');
+	is($pg->sql(q{SELECT fallback_on FROM llmq.queue WHERE name = 'slow'}), '{context_length}', 'but for what is no class of errors');
 	is($pg->sql("SELECT llmq.redrive('$job{dead}')"), 't', 'a dead job can be redriven');
 	is($pg->final_state($job{dead}, 30)->{state}, 'succeeded', 'and is done');
 	is($pg->sql("SELECT replayed FROM " . LlmqTest::Cluster::submit_call($prompt->('late'))), 't', 'an old key is known');

@@ -21,5 +21,35 @@ FROM unnest('{"", "s", "-1 s", "1 month", "1e3 s", "1 s ago", "99999999999 s", "
 
 SELECT is(llmq.microseconds('1.5 s'), 1500000::bigint, 'intervals are counted in microseconds');
 
+-- -- fallback_on ------------------------------------------------------------------------------
+
+SELECT lives_ok($$ INSERT INTO llmq.queue (name, fallback_on) SELECT 'all', llmq.error_classes() $$,
+    'each class that an attempt can end with can be in fallback_on');
+SELECT lives_ok($$ INSERT INTO llmq.queue (name, fallback_on) VALUES ('none', '{}'), ('null', NULL) $$, 'as can none');
+
+-- What an error says: its code, message, detail and hint.
+CREATE FUNCTION pg_temp.words_of(sql text) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    code text;
+    message text;
+    detail text;
+    hint text;
+BEGIN
+    EXECUTE sql;
+    RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+    GET STACKED DIAGNOSTICS code = RETURNED_SQLSTATE, message = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL,
+        hint = PG_EXCEPTION_HINT;
+    RETURN ARRAY[code, message, detail, hint];
+END
+$$;
+CREATE TEMP TABLE refused AS
+SELECT pg_temp.words_of($$ INSERT INTO llmq.queue (name, fallback_on) VALUES ('typo', '{context_length,contxt_length,NULL}') $$) AS words;
+SELECT is(words[1:3], ARRAY['23514', 'fallback_on of queue "typo" names what is no class of errors', 'It names "contxt_length", NULL.'],
+    'what is no class is refused by name') FROM refused;
+SELECT matches(words[4], '^The classes are rate_limited, .*context_length, .*internal[.]$', 'the hint lists the classes') FROM refused;
+SELECT throws_ok($$ UPDATE llmq.queue SET fallback_on = '{deadline_exceeded}' WHERE name = 'all' $$, '23514', NULL,
+    'a class of deliveries is none of attempts, and a change is looked at, too');
+
 SELECT * FROM finish();
 ROLLBACK;
