@@ -110,10 +110,17 @@ CREATE OR REPLACE VIEW llmq.endpoint_status AS
         CASE WHEN l.state[1] <> 0 THEN to_timestamp(l.state[3] / 1e6) END AS opened_at,
         CASE WHEN l.state[1] = 1 THEN to_timestamp(l.state[2] / 1e6) END AS probe_at,
         t.reason AS wait_reason, t.until AS wait_until,
-        e.requests_per_minute, e.tokens_per_minute, e.max_in_flight, l.drawn_at, l.last_error, l.last_error_at
+        e.requests_per_minute, e.tokens_per_minute, e.max_in_flight, l.drawn_at, l.last_error, l.last_error_at,
+        coalesce(c.in_flight, 0) AS in_flight
     FROM llmq.endpoint AS e
     LEFT JOIN llmq.endpoint_limit AS l ON l.endpoint = e.name
     LEFT JOIN llmq.endpoint_trouble AS t
-        ON t.endpoint = e.name AND coalesce(t.until, 'infinity') > clock_timestamp();
+        ON t.endpoint = e.name AND coalesce(t.until, 'infinity') > clock_timestamp()
+    LEFT JOIN ( -- as workers count for llmq.metric
+        SELECT s.value -> 1 ->> 'endpoint' AS endpoint, sum((s.value ->> 2)::numeric)::bigint AS in_flight
+        FROM llmq.worker_metric AS m, jsonb_array_elements(m.families) AS f, jsonb_array_elements(f.value -> 'samples') AS s
+        WHERE f.value ->> 'name' = 'llmq_calls_in_flight'
+            AND NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS w WHERE w.id = m.worker_id)
+        GROUP BY 1) AS c ON c.endpoint = e.name;
 COMMENT ON VIEW llmq.endpoint_status IS
-    'one row an endpoint: its breaker, what keeps jobs from it just now, and the failure that its breaker opened for';
+    'one row an endpoint: its breaker, what keeps jobs from it just now, the failure that its breaker opened for, and how many calls it has, as of the workers'' last heartbeats';

@@ -90,7 +90,7 @@ GRANT USAGE ON SCHEMA llmq TO pg_monitor;
 GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status, llmq.outbox_status, llmq.usage, llmq.budget_status, llmq.metric
     TO pg_monitor;
 GRANT SELECT (endpoint, enabled, breaker, opened_at, probe_at, wait_reason, wait_until, requests_per_minute,
-    tokens_per_minute, max_in_flight, drawn_at, last_error_at) ON llmq.endpoint_status TO pg_monitor;
+    tokens_per_minute, max_in_flight, drawn_at, last_error_at, in_flight) ON llmq.endpoint_status TO pg_monitor;
 GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status,
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
     bytes_in, billing, request_id, traceparent, cost) ON llmq.attempt TO pg_monitor;

@@ -68,6 +68,18 @@ cmp_ok(callers(), '>', 1, 'more than one of them called');
 is($pg->sql(q{SELECT count(*) FROM llmq.attempt WHERE outcome <> 'success'}), 0, 'and nobody was refused');
 is($pg->sql('SELECT max(deliveries) FROM llmq.result'), 1, 'nor delivered twice');
 
+# -- calls under way ---------------------------------------------------------------------
+
+place('held', max_in_flight => 5);
+$provider->script({ match => '[job:held-', responses => [ { hold => 'held' } ] });
+submit('held', 9, 'held');
+wait_for(sub { calls_of('held') == 5 }, 20, 'five calls');
+sub in_flight { return $pg->sql(q{SELECT string_agg(in_flight::text, ' ' ORDER BY endpoint) FROM llmq.endpoint_status WHERE endpoint IN ('held', 'main')}) }
+ok(wait_for(sub { in_flight() eq '5 0' }, 20, 'heartbeats'), 'llmq.endpoint_status counts the calls of all workers to each endpoint');
+$provider->release('held');
+all_succeed('held', 9);
+ok(wait_for(sub { in_flight() eq '0 0' }, 20, 'heartbeats'), 'and none when they have ended');
+
 # -- waiting ---------------------------------------------------------------------------
 
 place('slow', requests_per_minute => 6);

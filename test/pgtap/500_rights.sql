@@ -137,7 +137,7 @@ SELECT isnt_empty('SELECT * FROM llmq.queue_status', 'it sees how queues stand')
 SELECT lives_ok('SELECT * FROM llmq.outbox_status', 'and how topics do');
 SELECT is((SELECT count(*) FROM (SELECT outcome, billing FROM llmq.attempt) AS a), 2::bigint, 'it sees every attempt');
 SELECT throws_ok('SELECT error_message FROM llmq.attempt', '42501', NULL, 'without its words');
-SELECT lives_ok('SELECT endpoint, breaker, last_error_at FROM llmq.endpoint_status', 'it sees how endpoints stand');
+SELECT lives_ok('SELECT endpoint, breaker, last_error_at, in_flight FROM llmq.endpoint_status', 'it sees how endpoints stand');
 SELECT throws_ok('SELECT last_error FROM llmq.endpoint_status', '42501', NULL, 'without their words, too');
 RESET ROLE;
 

@@ -76,6 +76,21 @@ FROM seen AS a JOIN seen AS b ON b.name = a.name AND a.pass = 1 AND b.pass = 2;
 SELECT cmp_ok(b.rows - a.rows, '<', 21000::bigint, 'but of its 30,000 no more than 10,000, each in the index and in the table')
 FROM seen AS a JOIN seen AS b ON b.name = a.name AND a.pass = 1 AND b.pass = 2;
 
+-- -- endpoints ----------------------------------------------------------------------------------------
+
+INSERT INTO llmq.endpoint (name, api, url) SELECT n, 'openai_chat', 'http://127.0.0.1:9' FROM unnest('{one,two,three}'::text[]) AS n;
+INSERT INTO llmq.worker_session (name, kind, pid, backend_start, heartbeat)
+SELECT 'w2', 'program', pid, backend_start, now() FROM pg_stat_activity WHERE pid = pg_backend_pid();
+INSERT INTO llmq.worker_session (name, kind, pid, backend_start, heartbeat) VALUES ('lost', 'server', 1, now(), now());
+SELECT llmq.worker_heartbeat(w.id, 1, jsonb_build_array('{"name": "llmq_calls_total", "samples": [["", {"endpoint": "one"}, 100]]}'::jsonb,
+    jsonb_build_object('name', 'llmq_calls_in_flight', 'samples', c.samples)))
+FROM llmq.worker_session AS w JOIN (VALUES ('w', '[["", {"endpoint": "one"}, 4], ["", {"endpoint": "two"}, 3]]'::jsonb),
+    ('w2', '[["", {"endpoint": "one"}, 2], ["", {"endpoint": "(others)"}, 9]]'), ('lost', '[["", {"endpoint": "one"}, 5]]')) AS c (name, samples)
+    USING (name);
+SELECT results_eq('SELECT endpoint, in_flight FROM llmq.endpoint_status ORDER BY endpoint',
+    $$VALUES ('one', 6::bigint), ('three', 0), ('two', 3)$$, 'the calls of an endpoint are those of all workers but lost ones');
+DELETE FROM llmq.worker_session WHERE name IN ('w2', 'lost');
+
 -- -- the outbox -----------------------------------------------------------------------------------------
 
 SELECT is_empty('SELECT * FROM llmq.outbox_status', 'an empty outbox has no row');
