@@ -68,8 +68,7 @@ sub try_with
 	is(scalar(complaints(1, @bad)), 2, "$name: a sequential scan and a sort would be seen");
 	$session->disconnect;
 	# What was put there by hand is no state that llmq.check() could like.
-	$pg->disconnect($db);
-	$pg->sql("DROP DATABASE $db", 'postgres');
+	$pg->drop_database($db);
 	return;
 }
 

@@ -12,7 +12,7 @@ idempotency header, else the message itself.
 Control (JSON, not logged): POST /_control/script [rule, ...], POST /_control/release {"hold": NAME},
 POST /_control/quota (quota.py), POST /_control/reset, GET /_control/state, GET /_control/log?since=LINES.
 
-    provider.py --port-file F --log F [--port N] [--script F] [--token-file F] [--bodies]
+    provider.py --port-file F --log F [--port N] [--host ADDRESS] [--script F] [--token-file F] [--bodies]
 
 It ends on SIGTERM, and when its parent is gone.
 """
@@ -429,7 +429,7 @@ async def serve(options):
     if options.script:
         with open(options.script, encoding="utf-8") as file:
             provider.script.add(json.load(file))
-    server = await loop.create_server(lambda: Connection(provider), "127.0.0.1", options.port, backlog=4096)
+    server = await loop.create_server(lambda: Connection(provider), options.host, options.port, backlog=4096)
     write_whole(options.port_file, "%d\n" % server.sockets[0].getsockname()[1])
     watcher = loop.create_task(watch_parent(stop))
     await stop.wait()
@@ -440,6 +440,7 @@ async def serve(options):
 def main():
     parser = argparse.ArgumentParser(description="A scriptable stand-in for a model provider.")
     parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port-file", required=True)
     parser.add_argument("--log", required=True)
     parser.add_argument("--script")

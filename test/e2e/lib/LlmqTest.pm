@@ -24,11 +24,12 @@ use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
 use LlmqTest::Cluster;
+use LlmqTest::Host;
 use LlmqTest::Program;
 use LlmqTest::Provider;
 use LlmqTest::Receiver;
 
-our @EXPORT = qw(start_provider start_receiver start_cluster new_cluster start_program wait_for now seconds finish test_dir is_gone);
+our @EXPORT = qw(start_provider start_receiver start_cluster new_cluster start_program start_host wait_for now seconds finish test_dir is_gone);
 
 # A test that has not ended by then hangs.
 use constant LIMIT => $ENV{LLMQ_TEST_LIMIT} || 240;
@@ -76,7 +77,7 @@ sub is_gone
 	return (<$file> // '') =~ /\) [ZX] / ? 1 : 0;
 }
 
-# Starts a provider.  Options: token, args (a list for provider.py).
+# Starts a provider.  Options: token, host (its address), args (a list for provider.py).
 sub start_provider
 {
 	my (%options) = @_;
@@ -126,6 +127,14 @@ sub start_program
 		args     => [ '--name', $name, '--secrets-directory', $cluster->socket_dir . '/secrets', @{ $options{args} // [] } ]);
 	push @things, $program;
 	return $program;
+}
+
+# Starts a host with a network of its own; the test has entered one (LlmqTest::Host).
+sub start_host
+{
+	my $host = LlmqTest::Host->new("$dir/host" . @things);
+	push @things, $host;
+	return $host;
 }
 
 # Ends a test: no database of a running server has a broken invariant, and no process is left.

@@ -122,10 +122,11 @@ sub set
 }
 
 # Starts the server and waits until it takes connections.  @wrap goes before the command line
-# (prlimit and the like).
+# (prlimit and the like), and of the programs that stand for its workers.
 sub start
 {
 	my ($self, @wrap) = @_;
+	$self->{wrap} = \@wrap;
 	LlmqTest::wait_for(sub { $self->try_start(@wrap) }, 60, 'the server is started');
 	return;
 }
@@ -338,9 +339,19 @@ sub start_programs
 	my $poll = ($conf->{'llmq.poll_interval'} // '5s') =~ /^(\d+) ?(ms|s)?\z/ ? ($2 // 'ms') eq 's' ? $1 : $1 / 1000 : die;
 	for my $number (1 .. $conf->{'llmq.workers'} // 1)
 	{
-		LlmqTest::start_program($self, name => "server-$number", log => $self->{log}, args => [ '--poll-interval', $poll,
-			'--max-in-flight', $conf->{'llmq.max_in_flight'} // 1000 ]);
+		push @{ $self->{by_database}{ $self->{db} } }, LlmqTest::start_program($self, name => "server-$number", log => $self->{log},
+			wrap => $self->{wrap}, args => [ '--poll-interval', $poll, '--max-in-flight', $conf->{'llmq.max_in_flight'} // 1000 ]);
 	}
+	return;
+}
+
+# Drops a database.  A worker in the server steps aside by itself; a program is a client like others.
+sub drop_database
+{
+	my ($self, $db) = @_;
+	$_->terminate for @{ delete $self->{by_database}{$db} // [] };
+	$self->disconnect($db);
+	$self->sql("DROP DATABASE $db", 'postgres');
 	return;
 }
 

@@ -29,6 +29,7 @@ sub start
 	unlink $port_file;
 	my @args = @{ $self->{args} // [] };
 	push @args, '--port', $self->{port} if $self->{port};
+	push @args, '--host', $self->{host} if $self->{host};
 	if (defined $self->{token})
 	{
 		open(my $file, '>', "$self->{dir}/token") or die "$self->{dir}/token: $!\n";
@@ -52,7 +53,7 @@ sub log_path { return "$_[0]{dir}/log" }
 sub pid  { return $_[0]{process}->pid }
 
 # Returns the base URL of a provider whose API lives under $path.
-sub url { return "http://127.0.0.1:$_[0]{port}" . ($_[1] // '/v1') }
+sub url { return 'http://' . ($_[0]{host} // '127.0.0.1') . ":$_[0]{port}" . ($_[1] // '/v1') }
 
 # Puts rules in front of those that are there; see test/fake/script.py.
 sub script { my ($self, @rules) = @_; return $self->control('script', \@rules) }
