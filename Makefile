@@ -337,6 +337,11 @@ setup:
 test:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(TESTS)
 
+# The same with llmq-worker programs in the place of the workers in the server; test/lib/driver.pl
+# knows what cannot be.
+test-program:
+	HOST=program LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(TESTS)
+
 # The same on other majors too: Debians that have them, in folders of /var/tmp.
 test-all: test
 	LLMQ_TESTS="$(TESTS)" $(srcdir)/test/majors/run $(MAJORS)
@@ -397,4 +402,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-all test-peers readme demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-program test-all test-peers readme demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers

@@ -123,8 +123,8 @@ BEGIN
     DELETE FROM llmq.worker_session AS w
     WHERE w.id = ANY (lost)
         AND NOT llmq.holds_leases(w.id)
-        AND (w.kind = 'program' OR NOT EXISTS (
-            SELECT FROM pg_stat_get_activity(w.pid) AS a WHERE a.backend_start = w.backend_start));
+        AND NOT EXISTS ( -- one that was only stuck must read what was recalled
+            SELECT FROM pg_stat_get_activity(w.pid) AS a WHERE a.backend_start = w.backend_start);
     DELETE FROM llmq.recall AS c
     WHERE NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = c.worker_id);
     UPDATE llmq.worker_session AS w SET in_flight = 0

@@ -122,12 +122,11 @@ is($pg->sql("SELECT count(*) FROM llmq.job_status WHERE job_id = '$gone_job'"), 
 
 # -- nobody there -------------------------------------------------------------
 
-$pg->sql('SELECT llmq.stop_worker()');
-wait_for(sub { !$pg->workers }, 20, 'no worker serves the database');
+$pg->stop_workers;
 my $result = $pg->query('SELECT job_id FROM llmq.submit(prompt => $$Anybody? [job:alone]$$, idempotency_key => $$alone$$)');
 like($result->{err}, qr/WARNING/, 'submit warns when no worker serves the database');
 is($pg->sql("SELECT state FROM llmq.job_status WHERE job_id = '$result->{out}'"), 'ready', 'and keeps the job');
-$pg->sql('SELECT llmq.start_worker()');
+$pg->start_workers;
 is($pg->final_state($result->{out})->{state}, 'succeeded', 'which runs when a worker is started');
 $result = $pg->query('SELECT job_id FROM llmq.submit(prompt => $$There? [job:there]$$, idempotency_key => $$there$$)');
 unlike($result->{err}, qr/WARNING/, 'with a worker there is no warning');

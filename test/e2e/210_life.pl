@@ -1,5 +1,6 @@
 # The launcher and its workers: switched on and off in every way there is, started again when they
-# die, and out of the way, with 200 calls under way, when somebody needs the database.
+# die, and out of the way, with 200 calls under way, when somebody needs the database; what they say of
+# themselves, and what they do when the server has no connection or process left.
 
 use strict;
 use warnings;
@@ -279,5 +280,99 @@ wait_for(sub { MANY == grep { $_->{how} } calls_of('doomed') }, 20, 'its calls h
 is(scalar(grep { $_->{how} eq 'client_closed' } calls_of('doomed')), MANY, 'its calls ended with it');
 workers_are(0, 'no worker of a dropped database is left', 'copy');
 is($pg->log_text =~ /FATAL:  database \d+ does not exist/ ? 1 : 0, 0, 'nor tries to come back');
+
+$pg->check;
+$pg->stop;
+
+# -- llmq.max_in_flight --------------------------------------------------------------------
+
+# Submits jobs that are called and not answered before $name is released.
+sub submit_held
+{
+	my ($name, $count) = @_;
+	$provider->script({ match => "[job:$name-", responses => [ { hold => $name } ] });
+	return map { $pg->submit(prompt => "Go. [job:$name-$_]", idempotency_key => "$name-$_", policy => { call_timeout => '200 s', deadline => '210 s' }) } 1 .. $count;
+}
+
+# The jobs succeed, each with the one call that was made.
+sub done_with_one_call
+{
+	my ($name, $what, @jobs) = @_;
+	is_deeply([ map { $pg->final_state($_, 60)->{state} } @jobs ], [ ('succeeded') x @jobs ], "$what: the calls under way end well");
+	is(scalar(calls_of($name)), scalar(@jobs), "$what: and are not made again");
+	return;
+}
+
+$pg = start_cluster(preload => 1, conf => { 'llmq.max_in_flight' => 5 });
+$pg->create_database('app', extension => 1, provider => $provider);
+my @jobs = submit_held('few', 50);
+for my $limit (5, 12, 50)
+{
+	set_and_reload('llmq.max_in_flight' => $limit);
+	ok(wait_for(sub { calls_of('few') == $limit }, 30, "$limit calls are open"), "llmq.max_in_flight = $limit: so many calls are open, from the reload on");
+}
+$provider->release('few');
+done_with_one_call('few', 'llmq.max_in_flight', @jobs);
+
+# -- what its processes say of themselves -------------------------------------------------------
+
+$pg->sql('CREATE ROLE watcher LOGIN IN ROLE pg_monitor');
+my $watcher = $pg->session('app');
+$watcher->query('SET SESSION AUTHORIZATION watcher');
+
+sub activity
+{
+	my ($type) = @_;
+	return $watcher->query("SELECT state || ': ' || query FROM pg_stat_activity WHERE backend_type = 'llmq $type'")->{out};
+}
+
+my $at_rest = 'idle: running: 0 calls under way, 0 jobs and 0 messages in hand';
+ok(wait_for(sub { activity('worker') eq $at_rest }, 10, 'the worker is idle'), 'an idle worker says that it has nothing in hand');
+is(activity('settler'), 'idle: waits for answers to settle', 'a settler says that it waits');
+is(activity('launcher'), 'idle: keeps the workers of llmq running', 'the launcher says what it is there for');
+@jobs = submit_held('held', 1);
+$provider->wait_for_calls('held-1', 1);
+ok(wait_for(sub { activity('worker') =~ /^idle: running: 1 calls under way, 1 jobs/ }, 10, 'the worker has a call'), 'a worker that calls says how many');
+$provider->release('held');
+done_with_one_call('held', 'watched', @jobs);
+$pg->sql('UPDATE llmq.home SET system_identifier = system_identifier + 1; SELECT llmq.wake_worker()');
+ok(wait_for(sub { activity('worker') =~ /^idle: quarantined: / }, 20, 'the worker notices'), 'one that may not call says why');
+$pg->sql('SELECT llmq.resume_after_restore()');
+$watcher->disconnect;
+$pg->check;
+$pg->stop;
+
+# -- no connection, no process left ----------------------------------------------------------------------
+
+$pg = start_cluster(preload => 1, conf => { max_connections => 8, superuser_reserved_connections => 1, max_worker_processes => 4,
+	'llmq.workers' => 1, max_logical_replication_workers => 0 });
+$pg->create_database('app', extension => 1, provider => $provider);
+$worker = $pg->wait_for_worker;
+$pg->sql(q{CREATE ROLE crowd LOGIN; SELECT llmq.grant_submit('crowd')});
+@jobs = submit_held('crowded', 5);
+wait_for(sub { calls_of('crowded') == 5 }, 30, 'all are called');
+my @crowd = map { LlmqTest::Session->new(LlmqTest::Cluster::program('psql'), '-h', $pg->socket_dir, '-p', 5432, '-U', 'crowd', '-d', 'app') } 1 .. 10;
+my @states = map { $_->query('SELECT 1')->{sqlstate} } @crowd;
+cmp_ok(scalar(grep { !defined } @states), '>', 0, 'no connection left: a client is turned away');
+$provider->release('crowded');
+done_with_one_call('crowded', 'no connection left', @jobs);
+$pg->sql("SELECT pg_terminate_backend($worker)");
+wait_for(sub { is_gone($worker) }, 20, 'the worker has ended');
+works('no connection left, a worker that has ended is replaced even so');
+$_->disconnect for @crowd;
+
+$pg->disconnect_all;
+$pg->sql('CREATE DATABASE more', 'postgres');
+$pg->sql('CREATE DATABASE most', 'postgres');
+$pg->sql('CREATE EXTENSION llmq', $_) for qw(more most);
+ok(wait_for(sub { $pg->log_text =~ /could not start an? llmq \w+ for database \d+: no background worker process is free/ }, 30, 'the log speaks'),
+	'no process left: the log says so');
+like($pg->log_text, qr/HINT:  Increase max_worker_processes \(now 4\)/, 'no process left: and what helps');
+works('no process left, the databases that have theirs');
+$pg->disconnect_all;
+$pg->sql("DROP DATABASE $_", 'postgres') for qw(app more);
+$pg->use_database('most');
+$pg->endpoint(main => $provider);
+works('no process left, when there are some again the waiting database gets its own');
 
 finish();

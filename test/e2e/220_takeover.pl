@@ -56,14 +56,16 @@ sub has_ended_once
 
 my ($stuck, $other) = $pg->workers;
 
+my %process = map { $_ => $pg->worker_process($_) } $stuck, $other;
+
 # Stops a worker, though not in the middle of a transaction, whose locks would stop the other too.
 sub freeze
 {
 	my ($worker) = @_;
 	wait_for(sub {
-		kill 'STOP', $worker;
+		kill 'STOP', $process{$worker};
 		return 1 if $pg->sql("SELECT xact_start IS NULL FROM pg_stat_activity WHERE pid = $worker") eq 't';
-		kill 'CONT', $worker;
+		kill 'CONT', $process{$worker};
 		return 0;
 	}, 20, 'the worker stands still');
 	return;
@@ -75,7 +77,7 @@ sub submit_while_stopped
 	my ($idle, @names) = @_;
 	freeze($idle);
 	submit_held($_) for @names;
-	kill 'CONT', $idle;
+	kill 'CONT', $process{$idle};
 	return;
 }
 
@@ -107,7 +109,7 @@ has_ended_once('late', 'answer 2');
 $provider->release('late-1');
 $provider->release('early-1');
 wait_for(sub { 2 == grep { ($provider->calls($_))[0]{how} } qw(late early) }, 10, 'both late answers are written');
-kill 'CONT', $stuck;
+kill 'CONT', $process{$stuck};
 
 has_ended_once('early', 'answer 1');
 wait_for(sub { ($provider->calls('early'))[1]{how} }, 20, 'the second call of early has ended');

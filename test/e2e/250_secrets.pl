@@ -18,8 +18,8 @@ my $env_provider = start_provider(token => $env_key);
 $ENV{LLMQ_SECRET_FROM_ENV} = $env_key;
 my $pg = start_cluster(preload => 1, conf => { log_statement => 'all', log_min_messages => 'debug2', log_min_duration_statement => 0,
 	log_parameter_max_length_on_error => -1, 'llmq.poll_interval' => '1s' });
-delete $ENV{LLMQ_SECRET_FROM_ENV};
 $pg->create_database('app', extension => 1);
+delete $ENV{LLMQ_SECRET_FROM_ENV};
 $pg->wait_for_worker;
 
 # An endpoint and a queue of that name, with a secret of that name.
@@ -38,7 +38,7 @@ sub succeeds { my ($job, $what) = @_; return is($pg->final_state($job)->{state},
 sub authorization { my ($name) = @_; return ($provider->calls($name))[-1]{authorization} }
 
 # Waits until the log says why jobs wait.
-sub log_says { my ($from, $text) = @_; return ok(wait_for(sub { $pg->log_text($from) =~ /WARNING:.*$text/ }, 20, "the log says: $text"), "the log says: $text") }
+sub log_says { my ($from, $text) = @_; return ok(wait_for(sub { $pg->log_text($from) =~ /WARNING:.*$text/i }, 20, "the log says: $text"), "the log says: $text") }
 
 # -- where they come from -------------------------------------------------------
 

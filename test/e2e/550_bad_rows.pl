@@ -83,8 +83,8 @@ is("$status->{state} $status->{error_class}", 'dead internal', 'the row that can
 like($status->{error_message}, qr/not this one/, 'with a reason to read');
 is(calls('poison'), 1, 'after one call: what was paid for once is not paid for again');
 is($pg->sql("SELECT string_agg(topic, ' ') FROM llmq.outbox WHERE job_id = '$job'"), 'sad', 'and its death has its message');
-my @said = grep { /not this one/ } split /\n/, $pg->log_text;
-cmp_ok(scalar(@said), '<=', 3, 'the log says it a few times, not each time it is tried');
+my @said = grep { /WARNING:.*not this one/i } split /\n/, $pg->log_text;
+ok(@said >= 1 && @said <= 3, 'the log says it a few times, not each time it is tried') or diag("@said");
 others_run('a failing trigger');
 
 my ($referenced) = @good;

@@ -62,8 +62,7 @@ is($pg->final_state($job)->{state}, 'succeeded', 'and runs when it is let go');
 
 # -- while it moves -------------------------------------------------------------------
 
-$pg->sql('SELECT llmq.stop_worker()');
-wait_for(sub { !$pg->workers }, 20, 'the worker has left');
+$pg->stop_workers;
 my $id = $other->query("SELECT worker_id FROM llmq.worker_hello(2, 'by hand', 'server', pg_backend_pid(), NULL)")->{out};
 $job = $pg->submit(prompt => 'Moves. [job:moves]', idempotency_key => 'moves');
 $other->query("SELECT count(*) FROM llmq.worker_claim($id, ARRAY(SELECT seq FROM llmq.ready))");

@@ -86,8 +86,16 @@ sub upgrade_from
 	$pg->create_database($db);
 	$pg->sql("CREATE EXTENSION llmq VERSION '$release'");
 	give_rights($db);
-	wait_for(sub { $pg->sql('SELECT state FROM llmq.worker') eq 'outdated' }, 20, 'the worker has said hello');
-	pass("from $release: before the update the worker is outdated");
+	if ($pg->has_programs)
+	{
+		my ($program) = $pg->start_programs;
+		is($program->exit_code, 3, "from $release: before the update a program ends, since it is outdated");
+	}
+	else
+	{
+		wait_for(sub { $pg->sql('SELECT state FROM llmq.worker') eq 'outdated' }, 20, 'the worker has said hello');
+		pass("from $release: before the update the worker is outdated");
+	}
 	wait_for(sub { $pg->log_text =~ /this worker calls nobody: .* speaks protocol .*ALTER EXTENSION llmq UPDATE/ }, 20, 'the log says so');
 	pass('the log says so, and what helps');
 
@@ -126,6 +134,7 @@ sub upgrade_from
 	$open->query('COMMIT');
 	my $result = $update->result;
 	is($result->{sqlstate}, '00000', 'ALTER EXTENSION UPDATE succeeds') or diag($result->{err});
+	$pg->start_programs if $pg->has_programs;		# as whatever keeps it running does
 	is($pg->sql(q{SELECT extversion FROM pg_extension WHERE extname = 'llmq'}), $version, 'this is the version then');
 
 	for my $name (qw(ready running called child late))

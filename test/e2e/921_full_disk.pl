@@ -80,7 +80,7 @@ is($turned_away->{sqlstate}, '53100', 'with a full disk a submit is refused as s
 like($turned_away->{err}, qr/No space left on device.*HINT:  Check free disk space/s, 'and says what to look for');
 my $from = $pg->log_size;
 $provider->release('held');
-ok(wait_for(sub { $pg->log_text($from) =~ /llmq worker: .*No space left on device/ }, 60, 'the worker meets the full disk'), 'the worker says that it cannot write its answers');
+ok(wait_for(sub { $pg->log_text($from) =~ /(?:llmq worker|warning): .*No space left on device/ }, 60, 'the worker meets the full disk'), 'the worker says that it cannot write its answers');
 ok($pg->is_running, 'the server still runs');
 is($pg->sql(q{SELECT count(*) FROM llmq.dead_job}), 0, 'no job is given up for it');
 make_room();

@@ -26,6 +26,7 @@ sub start_replica
 		synchronous_standby_names => '', 'llmq.secrets_directory' => $replica->socket_dir . '/secrets');
 	$replica->start;
 	$replica->use_database('app');
+	$replica->start_programs if $replica->has_programs;
 	return $replica;
 }
 
@@ -88,6 +89,7 @@ chdir '/' or die "chdir: $!\n";
 my $calls = scalar(my @before = $provider->calls);
 $new->start;
 $new->use_database('app');
+$new->start_programs if $new->has_programs;
 ok(wait_for(sub { $new->sql('SELECT string_agg(state, $$ $$) FROM llmq.worker') eq 'quarantined' }, 30, 'the worker is in quarantine'),
 	'after pg_upgrade the worker is in quarantine');
 like($new->log_text, qr/this worker calls nobody: .*resume_after_restore/s, 'and the log says so, and what to do');

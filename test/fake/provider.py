@@ -13,6 +13,7 @@ Control (JSON, not logged): POST /_control/script [rule, ...], POST /_control/re
 POST /_control/quota (quota.py), POST /_control/reset, GET /_control/state, GET /_control/log?since=LINES.
 
     provider.py --port-file F --log F [--port N] [--host ADDRESS] [--script F] [--token-file F] [--bodies]
+        [--certificate F]
 
 It ends on SIGTERM, and when its parent is gone.
 """
@@ -27,6 +28,7 @@ import re
 import resource
 import signal
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -429,7 +431,11 @@ async def serve(options):
     if options.script:
         with open(options.script, encoding="utf-8") as file:
             provider.script.add(json.load(file))
-    server = await loop.create_server(lambda: Connection(provider), options.host, options.port, backlog=4096)
+    context = None
+    if options.certificate:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(options.certificate)
+    server = await loop.create_server(lambda: Connection(provider), options.host, options.port, backlog=4096, ssl=context)
     write_whole(options.port_file, "%d\n" % server.sockets[0].getsockname()[1])
     watcher = loop.create_task(watch_parent(stop))
     await stop.wait()
@@ -441,6 +447,7 @@ def main():
     parser = argparse.ArgumentParser(description="A scriptable stand-in for a model provider.")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--certificate")
     parser.add_argument("--port-file", required=True)
     parser.add_argument("--log", required=True)
     parser.add_argument("--script")

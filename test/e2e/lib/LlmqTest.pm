@@ -121,6 +121,7 @@ sub start_program
 	my $number = @things;
 	my $name = $options{name} // "program-$number";
 	my $program = LlmqTest::Program->new(
+		name     => $name,
 		log      => $options{log} // "$dir/program$number",
 		wrap     => $options{wrap},
 		conninfo => $options{conninfo} // $cluster->conninfo,

@@ -331,17 +331,35 @@ sub create_database
 	return $db;
 }
 
-# Starts the programs that stand for the workers in the server.
+# Starts the programs that stand for the workers in the server, and returns them.
 sub start_programs
 {
 	my ($self) = @_;
 	my $conf = $self->{programs};
+	return if ($conf->{'llmq.enabled'} // 'on') eq 'off';
 	my $poll = ($conf->{'llmq.poll_interval'} // '5s') =~ /^(\d+) ?(ms|s)?\z/ ? ($2 // 'ms') eq 's' ? $1 : $1 / 1000 : die;
-	for my $number (1 .. $conf->{'llmq.workers'} // 1)
-	{
-		push @{ $self->{by_database}{ $self->{db} } }, LlmqTest::start_program($self, name => "server-$number", log => $self->{log},
-			wrap => $self->{wrap}, args => [ '--poll-interval', $poll, '--max-in-flight', $conf->{'llmq.max_in_flight'} // 1000 ]);
-	}
+	my @programs = map {
+		LlmqTest::start_program($self, name => "server-$_", log => $self->{log}, wrap => $self->{wrap},
+			args => [ '--poll-interval', $poll, '--max-in-flight', $conf->{'llmq.max_in_flight'} // 1000 ]);
+	} 1 .. $conf->{'llmq.workers'} // 1;
+	push @{ $self->{by_database}{ $self->{db} } }, @programs;
+	return @programs;
+}
+
+# Ends the workers of the database in use, and waits until they have left.
+sub stop_workers
+{
+	my ($self) = @_;
+	$_->is_running && $_->terminate for @{ delete $self->{by_database}{ $self->{db} } // [] };
+	$self->sql('SELECT llmq.stop_worker()');
+	LlmqTest::wait_for(sub { !$self->workers }, 20, 'the workers have left');
+	return;
+}
+
+sub start_workers
+{
+	my ($self) = @_;
+	$self->{programs} ? $self->start_programs : $self->sql('SELECT llmq.start_worker()');
 	return;
 }
 
@@ -349,7 +367,7 @@ sub start_programs
 sub drop_database
 {
 	my ($self, $db) = @_;
-	$_->terminate for @{ delete $self->{by_database}{$db} // [] };
+	$_->is_running && $_->terminate for @{ delete $self->{by_database}{$db} // [] };
 	$self->disconnect($db);
 	$self->sql("DROP DATABASE $db", 'postgres');
 	return;
@@ -419,6 +437,18 @@ sub workers
 	return map { $_->{pid} } $self->rows("SELECT pid FROM pg_stat_activity WHERE $which AND datname = "
 		  . literal($db) . ' ORDER BY backend_start', 'postgres');
 }
+
+# Returns the process of a worker whose session is known: of a program that is another one.
+sub worker_process
+{
+	my ($self, $session) = @_;
+	return $session unless $self->{programs};
+	my $name = $self->sql("SELECT substr(application_name, length('llmq-worker ') + 1) FROM pg_stat_activity WHERE pid = $session");
+	my ($program) = grep { $_->name eq $name } @{ $self->{by_database}{ $self->{db} } };
+	return $program->pid;
+}
+
+sub has_programs { return $_[0]{programs} ? 1 : 0 }
 
 # Waits until so many programs work, and returns the names of all that do.
 sub wait_for_programs

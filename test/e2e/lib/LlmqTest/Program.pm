@@ -8,11 +8,11 @@ use warnings;
 use LlmqTest::Cluster;
 use LlmqTest::Process;
 
-# Options: log (its file), conninfo, args (a list), wrap (words before the command line).
+# Options: name, log (its file), conninfo, args (a list), wrap (words before the command line).
 sub new
 {
 	my ($class, %options) = @_;
-	my $self = bless { log => $options{log} }, $class;
+	my $self = bless { log => $options{log}, name => $options{name} }, $class;
 	$self->{process} = LlmqTest::Process->start($options{log}, @{ $options{wrap} // [] },
 		command(@{ $options{args} // [] }, $options{conninfo} // ()));
 	return $self;
@@ -21,6 +21,7 @@ sub new
 # Returns the command line of an llmq-worker with these arguments.
 sub command { my (@args) = @_; return (($ENV{LLMQ_STAGE} // '') . LlmqTest::Cluster::config('bindir') . '/llmq-worker', @args) }
 
+sub name       { return $_[0]{name} }
 sub pid        { return $_[0]{process}->pid }
 sub is_running { return $_[0]{process}->is_running }
 
