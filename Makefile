@@ -357,8 +357,13 @@ readme:
 demo:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/demo/run
 
+# SECONDS has a value of its own for fuzz.
 bench-worker bench-queue bench-relay bench-scale bench-limits:
-	LLMQ_BUILD=$(CURDIR) LOAD_SECONDS="$(or $(SECONDS),$(LOAD_SECONDS))" $(srcdir)/test/bench/run $(@:bench-%=%)
+	LLMQ_BUILD=$(CURDIR) LOAD_SECONDS="$(if $(filter file, $(origin SECONDS)),$(LOAD_SECONDS),$(SECONDS))" $(srcdir)/test/bench/run $(@:bench-%=%)
+
+# All of them that compare, and what the papers say of it; QUICK=1 for a look at the benches themselves.
+bench:
+	LLMQ_BUILD=$(CURDIR) QUICK="$(QUICK)" REPEATS="$(REPEATS)" $(srcdir)/test/bench/run report
 
 # -- Archives for those who install from source: PGXN takes the .zip --------------------
 
@@ -402,4 +407,4 @@ format-check:
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
 
-.PHONY: debug-module fuzz unit pgtap setup test test-program test-all test-peers readme demo bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers
+.PHONY: debug-module fuzz unit pgtap setup test test-program test-all test-peers readme demo bench bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers

@@ -6,10 +6,11 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use JSON::PP;
 use List::Util qw(any);
 use LlmqTest;
 
-our @EXPORT = qw(bench_cluster cpu_seconds percentile figure heading line is_wanted wrong load_average);
+our @EXPORT = qw(bench_cluster cpu_seconds percentile figure heading line is_wanted wrong load_average record);
 
 # Clock ticks a second in /proc/PID/stat: fixed for user space on Linux.
 use constant TICKS => 100;
@@ -68,6 +69,17 @@ sub figure
 {
 	my ($name, $value, $goal) = @_;
 	printf "    %-58s %14s%s\n", $name, $value, defined $goal ? "    goal: $goal" : '';
+	return;
+}
+
+# Notes what a run has shown, for the report (report.pl): one number, or a list of them.
+sub record
+{
+	my ($key, @values) = @_;
+	length($ENV{BENCH_RECORD} // '') or return;
+	open(my $file, '>>', $ENV{BENCH_RECORD}) or die "$ENV{BENCH_RECORD}: $!\n";
+	print {$file} JSON::PP->new->canonical->encode({ key => $key, values => [ map { 0 + $_ } @values ] }), "\n";
+	close $file or die "$ENV{BENCH_RECORD}: $!\n";
 	return;
 }
 

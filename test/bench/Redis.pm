@@ -10,11 +10,13 @@ use IO::Socket::UNIX;
 use LlmqTest;
 use LlmqTest::Process;
 
+my $servers = 0;
+
 # Starts a server that writes its file at each command ('always') or each second ('everysec').
 sub start
 {
 	my ($class, $fsync) = @_;
-	my $dir = LlmqTest::test_dir() . "/redis-$fsync";
+	my $dir = LlmqTest::test_dir() . '/redis-' . ++$servers;
 	mkdir $dir or die "$dir: $!\n";
 	my $self = bless { dir => $dir, buffer => '' }, $class;
 	$self->{process} = LlmqTest::Process->start("$dir/output", 'redis-server', '--port', 0, '--unixsocket', "$dir/socket",

@@ -1,27 +1,44 @@
-// graphile-worker as a peer of the queue bench: its schema, or a worker whose task does nothing.
+// graphile-worker as a peer of the benches: its schema, or a worker whose tasks do nothing, or call a provider.
 //
-//     node graphile.cjs schema|work      PGHOST and the like say where; NODE_PATH has the package
+//     node graphile.cjs schema|work [BATCH [URL]]      PGHOST and the like say where; NODE_PATH has the package
 
-const { run, runMigrations } = require("graphile-worker");
+const { run, runMigrations, Logger } = require("graphile-worker");
 const { Pool } = require("pg");
 
-const pool = new Pool({ max: 12, options: "-c synchronous_commit=off" });
+const [what, batch = "10", url] = process.argv.slice(2);
+const pool = new Pool({ max: Number(batch) + 2 });
 pool.on("error", () => {});
 
+// Calls a provider and keeps its answer, and a message that follows from it, in one transaction.
+async function call({ id, prompt }, helpers) {
+  const reply = await fetch(`${url}/chat/completions`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ model: "stand-in", messages: [{ role: "user", content: prompt }] }),
+  });
+  if (!reply.ok) throw new Error(`status ${reply.status}`);
+  const answer = (await reply.json()).choices[0].message.content;
+  await helpers.withPgClient(async (client) => {
+    await client.query("BEGIN");
+    await client.query("INSERT INTO peer.answer (id, text) VALUES ($1, $2)", [id, answer]);
+    await client.query("INSERT INTO peer.message (topic, id) VALUES ('answers', $1)", [id]);
+    await client.query("COMMIT");
+  });
+}
+
 async function main() {
-  if (process.argv[2] === "schema") {
+  if (what === "schema") {
     await runMigrations({ pgPool: pool });
     await pool.end();
     return;
   }
-  // Batches of ten, as for the others.
   const runner = await run({
     pgPool: pool,
-    taskList: { bench: async () => {} },
+    taskList: { bench: async () => {}, call },
     preset: {
-      worker: { concurrentJobs: 10, pollInterval: 100, localQueue: { size: 10 }, completeJobBatchDelay: 1 },
+      worker: { concurrentJobs: Number(batch), pollInterval: 100, localQueue: { size: Number(batch) }, completeJobBatchDelay: 1 },
     },
-    logger: new (require("graphile-worker").Logger)(() => () => {}),
+    logger: new Logger(() => () => {}),
   });
   await runner.promise;
 }

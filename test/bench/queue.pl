@@ -16,7 +16,8 @@ my $BATCH = 10;
 my $SECONDS = $ENV{LOAD_SECONDS} || 120;
 my $WARM_UP = 3;
 my $BACKLOG = $ENV{BACKLOG} || 1_000_000;
-my $SPEED_SECONDS = 10;
+my $SPEED_SECONDS = $ENV{SPEED_SECONDS} || 10;
+my $SPEED_JOBS = 20_000;
 my $PAYLOAD = 'Summarise this. ' x 12;		# 192 bytes
 
 my $node = length($ENV{NODE_PATH} // '') && $ENV{NODE_PATH};
@@ -107,9 +108,9 @@ sub skip { my ($what, $why) = @_; line("skipped: $what ($why)"); return 0 }
 
 sub graphile_process
 {
-	my ($pg, $what) = @_;
+	my ($pg, $what, $batch) = @_;
 	local @ENV{qw(PGHOST PGPORT PGUSER PGDATABASE)} = ($pg->socket_dir, 5432, 'postgres', 'bench');
-	return LlmqTest::Process->start(LlmqTest::test_dir() . "/graphile-$what", 'node', 'test/bench/graphile.cjs', $what);
+	return LlmqTest::Process->start(LlmqTest::test_dir() . "/graphile-$what", 'node', 'test/bench/graphile.cjs', $what, $batch // $BATCH);
 }
 
 # Starts the sessions of a system.
@@ -167,6 +168,7 @@ sub print_slot
 {
 	my ($pg, $slot, @systems) = @_;
 	my %mean = means($pg, $slot);
+	record("flat.$_" =~ tr/ /./r, sprintf '%.4f', $mean{$_}) for grep { defined $mean{$_} } columns(@systems);
 	printf "    %8d", 10 * ($slot + 1);
 	printf ' %15s', defined $mean{$_} ? sprintf '%.2f', $mean{$_} : '-' for columns(@systems);
 	print "\n";
@@ -226,15 +228,16 @@ sub speed
 {
 	heading('Speed, each commit on disk');
 	my $pg = driven_cluster();
-	figure('llmq.submit, 4 pgbench clients, /s',
+	speed_figure('insert.llmq', 'llmq.submit, 4 pgbench clients, /s',
 		pgbench($pg, 4, "SELECT job_id FROM llmq.submit(idempotency_key => gen_random_uuid()::text, prompt => '$PAYLOAD')"), 'at least 3000');
-	figure('llmq.submit_many of 1000, 1 client, rows/s', 1000 * pgbench($pg, 1, "SELECT count(*) FROM llmq.submit_many((
+	speed_figure('bulk.llmq', 'llmq.submit_many of 1000, 1 client, rows/s', 1000 * pgbench($pg, 1, "SELECT count(*) FROM llmq.submit_many((
 		SELECT jsonb_agg(jsonb_build_object('idempotency_key', gen_random_uuid(), 'prompt', '$PAYLOAD')) FROM generate_series(1, 1000)))"), 'at least 10000');
-	fill($pg, 20_100);
+	fill($pg, $SPEED_JOBS + 100);
 	$pg->sql('CALL bench.work(1, 100)');
-	my $began = time;
-	$pg->sql('CALL bench.work(200, 100)');
-	figure('worker_claim and worker_settle of 100, 1 session, jobs/s', sprintf '%.0f', 20_000 / (time - $began));
+	speed_figure('consume.llmq', 'worker_claim and worker_settle of 100, 1 session, jobs/s',
+		rate($SPEED_JOBS, sub { $pg->sql("CALL bench.work($SPEED_JOBS / 100, 100)") }));
+	pgq_speed($pg) if prepare_peer($pg, 'pgq');
+	graphile_speed($pg) if prepare_peer($pg, 'graphile');
 	$pg->stop('fast');
 	for my $fsync ('always', 'everysec')
 	{
@@ -242,6 +245,23 @@ sub speed
 		else { skip("Redis Streams, appendfsync $fsync", 'no redis-server') }
 	}
 	return;
+}
+
+sub speed_figure
+{
+	my ($key, $name, $value, $goal) = @_;
+	figure($name, sprintf('%.0f', $value), $goal);
+	record($key => sprintf '%.0f', $value);
+	return;
+}
+
+# How many a second: of $count, by what $work takes.
+sub rate
+{
+	my ($count, $work) = @_;
+	my $began = time;
+	$work->();
+	return $count / (time - $began);
 }
 
 # Runs a statement for some seconds, and returns how often a second it was run.
@@ -255,7 +275,39 @@ sub pgbench
 	my $report = LlmqTest::Cluster::run(LlmqTest::Cluster::program('pgbench'), '-n', '-M', 'prepared', '-c', $clients, '-j', 2,
 		'-T', $SPEED_SECONDS, '-f', $script, '-h', $pg->socket_dir, '-p', 5432, '-U', 'postgres', 'bench');
 	$report =~ /^tps = ([\d.]+)/m or die $report;
-	return sprintf '%.0f', $1;
+	return $1;
+}
+
+# PgQ: a consumer that has every batch ready, of about a hundred events, and does nothing with them.
+sub pgq_speed
+{
+	my ($pg) = @_;
+	speed_figure('insert.pgq', 'PgQ: insert_event, 4 pgbench clients, /s',
+		pgbench($pg, 4, "SELECT pgq.insert_event('bench', 'job', '$PAYLOAD')"));
+	$pg->sql("CALL bench.drain_pgq()");
+	$pg->sql("CALL bench.fill_pgq($SPEED_JOBS / 100, 100, '$PAYLOAD')");
+	my $done = 0;
+	speed_figure('consume.pgq', 'PgQ: next_batch to finish_batch of 100, 1 session, jobs/s',
+		rate($SPEED_JOBS, sub { $done = $pg->sql('CALL bench.drain_pgq()') }));
+	$done >= $SPEED_JOBS or wrong("$done of $SPEED_JOBS events were seen");
+	return;
+}
+
+# graphile-worker: its own worker, whose tasks do nothing, from the first job that is gone to the last.
+sub graphile_speed
+{
+	my ($pg) = @_;
+	speed_figure('insert.graphile', 'graphile-worker: add_job, 4 pgbench clients, /s',
+		pgbench($pg, 4, "SELECT graphile_worker.add_job('bench', to_json('$PAYLOAD'::text))"));
+	my $jobs = 'graphile_worker._private_jobs';
+	$pg->sql("TRUNCATE $jobs; SELECT count(graphile_worker.add_job('bench', to_json('$PAYLOAD'::text))) FROM generate_series(1, $SPEED_JOBS)");
+	my $worker = graphile_process($pg, 'work', 100);
+	my $left = $SPEED_JOBS;
+	wait_for(sub { $left = $pg->sql("SELECT count(*) FROM $jobs"); $left < $SPEED_JOBS }, 60, 'graphile-worker begins');
+	speed_figure('consume.graphile', 'graphile-worker: its worker, batches of 100, jobs/s',
+		rate($left, sub { wait_for(sub { $pg->sql("SELECT count(*) FROM $jobs") == 0 }, 120, 'graphile-worker ends') }));
+	$worker->end('TERM', 10);
+	return;
 }
 
 # Redis Streams with the same bytes: adding one by one from four clients, reading and acknowledging a hundred at once.
@@ -264,17 +316,19 @@ sub redis_speed
 	my ($fsync) = @_;
 	my $redis = Redis->start($fsync);
 	$redis->command('XGROUP', 'CREATE', 'jobs', 'workers', '$', 'MKSTREAM');
-	my $report = LlmqTest::Cluster::run('redis-benchmark', '-s', $redis->socket_path, '-c', 4, '-n', 20_000, '-q',
+	my $report = LlmqTest::Cluster::run('redis-benchmark', '-s', $redis->socket_path, '-c', 4, '-n', $SPEED_JOBS, '-q',
 		'XADD', 'jobs', '*', 'prompt', $PAYLOAD);
-	figure("Redis Streams, appendfsync $fsync: XADD, 4 clients, /s", $report =~ /([\d.]+) requests per second/ ? sprintf('%.0f', $1) : '?');
-	my ($began, $done) = (time, 0);
-	while (my $streams = $redis->command('XREADGROUP', 'GROUP', 'workers', 'driver', 'COUNT', 100, 'STREAMS', 'jobs', '>'))
-	{
-		my @ids = map { $_->[0] } @{ $streams->[0][1] };
-		$done += $redis->command('XACK', 'jobs', 'workers', @ids);
-	}
-	figure("Redis Streams, appendfsync $fsync: read and ack of 100, jobs/s", sprintf '%.0f', $done / (time - $began));
-	$done == 20_000 or wrong("$done of 20000 entries were acknowledged");
+	$report =~ /([\d.]+) requests per second/ or die $report;
+	speed_figure("insert.redis_$fsync", "Redis Streams, appendfsync $fsync: XADD, 4 clients, /s", $1);
+	my $done = 0;
+	speed_figure("consume.redis_$fsync", "Redis Streams, appendfsync $fsync: read and ack of 100, jobs/s", rate($SPEED_JOBS, sub {
+		while (my $streams = $redis->command('XREADGROUP', 'GROUP', 'workers', 'driver', 'COUNT', 100, 'STREAMS', 'jobs', '>'))
+		{
+			my @ids = map { $_->[0] } @{ $streams->[0][1] };
+			$done += $redis->command('XACK', 'jobs', 'workers', @ids);
+		}
+	}));
+	$done == $SPEED_JOBS or wrong("$done of $SPEED_JOBS entries were acknowledged");
 	$redis->stop;
 	return;
 }

@@ -173,6 +173,38 @@ BEGIN
 END
 $$;
 
+-- Writes batches of events with a tick behind each, and commits each.
+CREATE PROCEDURE bench.fill_pgq(rounds int, batch int, payload text)
+LANGUAGE plpgsql AS $$
+BEGIN
+    FOR n IN 1 .. rounds LOOP
+        PERFORM pgq.insert_event('bench', 'job', payload) FROM generate_series(1, batch);
+        COMMIT;
+        PERFORM pgq.ticker('bench');
+        COMMIT;
+    END LOOP;
+END
+$$;
+
+-- Takes and finishes all batches that are there; returns how many events that were.
+CREATE PROCEDURE bench.drain_pgq(INOUT done bigint DEFAULT 0)
+LANGUAGE plpgsql AS $$
+DECLARE
+    batch bigint;
+BEGIN
+    PERFORM pgq.ticker('bench');
+    COMMIT;
+    LOOP
+        batch := pgq.next_batch('bench', 'driver');
+        EXIT WHEN batch IS NULL;
+        done := done + (SELECT count(*) FROM pgq.get_batch_events(batch));
+        COMMIT;
+        PERFORM pgq.finish_batch(batch);
+        COMMIT;
+    END LOOP;
+END
+$$;
+
 -- Jobs that stand about, written as they would be after submits, claims and deaths.
 CREATE PROCEDURE bench.stand_about(amount int, place text, in_queue text)
 LANGUAGE plpgsql AS $$

@@ -19,9 +19,9 @@ my $pg = bench_cluster();
 $pg->secret(hook => $SECRET);
 
 commits();
-webhooks('one topic, in order', 1, 1) if is_wanted('ordered');
-webhooks("$TOPICS topics, each in order", $TOPICS, 1) if is_wanted('topics');
-webhooks('one topic, 16 at once', 1, 16) if is_wanted('wide');
+webhooks(ordered => 'one topic, in order', 1, 1) if is_wanted('ordered');
+webhooks(topics => "$TOPICS topics, each in order", $TOPICS, 1) if is_wanted('topics');
+webhooks(wide => 'one topic, 16 at once', 1, 16) if is_wanted('wide');
 $nginx->stop;
 LlmqTest::leave(1);
 exit Bench::exit_code();
@@ -39,6 +39,7 @@ sub commits
 	{
 		my ($rate) = pgbench($clients, $script) =~ /tps = (\d+)/ or wrong('pgbench printed no tps');
 		figure("$clients client" . ($clients > 1 ? 's' : '') . ', commits/s', $rate // '?');
+		record("commits.$clients" => $rate // 0);
 	}
 	return;
 }
@@ -55,7 +56,7 @@ sub pgbench
 
 sub webhooks
 {
-	my ($name, $topics, $max_in_flight) = @_;
+	my ($part, $name, $topics, $max_in_flight) = @_;
 	heading("$MESSAGES signed webhooks: $name");
 	(my $prefix = $name) =~ s/\W+/_/g;
 	$pg->sql("INSERT INTO llmq.destination (topic, kind, url, credential, max_in_flight)
@@ -70,6 +71,7 @@ sub webhooks
 	my @times = $nginx->take_times;
 	@times == $MESSAGES or wrong(@times . ' webhooks were received');
 	figure('from the commit of all to the last one marked, webhooks/s', sprintf('%.0f', $MESSAGES / $took), 'at least 1000');
+	record("webhooks.$part" => sprintf '%.0f', $MESSAGES / $took);
 	figure('CPU of the worker for one', sprintf('%.0f us', 1e6 * (cpu_seconds($pg->wait_for_worker) - $cpu) / $MESSAGES));
 	$pg->sql('TRUNCATE llmq.message_done, llmq.message');
 	return;

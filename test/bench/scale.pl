@@ -27,7 +27,11 @@ sub scale
 	{
 		heading("Jobs a second of programs with $SLOTS slots each, provider answers after $after s");
 		my %rate = map { $_ => run($_, $SLOTS, $after, $after ? 10 * $SLOTS * $_ : 10_000) } 1, 3;
-		figure("of $_", sprintf('%.0f', $rate{$_})) for 1, 3;
+		for my $programs (1, 3)
+		{
+			figure("of $programs", sprintf('%.0f', $rate{$programs}));
+			record("scale.$after.$programs" => sprintf '%.0f', $rate{$programs});
+		}
 		figure('three by one', sprintf('%.2f', $rate{3} / $rate{1}), $after ? 'at least 2.7' : 'at least 1');
 	}
 	return;
@@ -40,6 +44,8 @@ sub wide
 	run(1, $WIDE, 1, $WIDE, sub {
 		my ($seconds, $program) = @_;
 		figure('until all are stored', sprintf('%.1f s', $seconds), 'under 8 s');
+		record('wide10k.seconds' => sprintf '%.2f', $seconds);
+		record('wide10k.memory' => sprintf '%.0f', peak_memory($program->pid));
 		figure('most memory of the program', sprintf('%.0f MB', peak_memory($program->pid)), 'under 250 MB');
 	});
 	return;

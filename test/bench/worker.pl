@@ -9,9 +9,10 @@ use Bench;
 use List::Util qw(max min sum);
 use LlmqTest;
 use Nginx;
+use Peers;
 use Time::HiRes qw(sleep time);
 
-my $TRICKLE = 200;
+my $TRICKLE = $ENV{TRICKLE} || 200;
 my $WIDE = 2000;
 my $MANY = $ENV{JOBS} || 10_000;
 my $CHUNK = 1000;		# jobs in one submit_many
@@ -26,6 +27,7 @@ wide() if is_wanted('wide');
 mixed() if is_wanted('mixed');
 many('submit_many', \&submit_many) if is_wanted('submit_many');
 many('4 pgbench clients', \&submit_by_pgbench) if is_wanted('pgbench');
+peers() if is_wanted('peers');
 $nginx->stop;
 LlmqTest::leave(1);
 exit Bench::exit_code();
@@ -51,6 +53,7 @@ sub trickle
 	figure('p50', sprintf('%.1f ms', percentile(50, @waits)));
 	figure('p95', sprintf('%.1f ms', percentile(95, @waits)), $goal{trickle});
 	figure('longest', sprintf('%.1f ms', max @waits));
+	record(latency => map { sprintf '%.2f', $_ } @waits);
 	$pg->stop('fast');
 	return;
 }
@@ -61,7 +64,7 @@ sub wide
 	heading("$WIDE calls of 1 s, $WIDE slots");
 	my $pg = bench_cluster('llmq.max_in_flight' => $WIDE);
 	endpoint($pg, main => 1);
-	measure($pg, $WIDE, $goal{wide}, sub { submit_many($pg, $WIDE, '{}', $WIDE) });
+	record(wide => sprintf '%.2f', measure($pg, $WIDE, $goal{wide}, sub { submit_many($pg, $WIDE, '{}', $WIDE) }));
 	$pg->stop('fast');
 	return;
 }
@@ -75,11 +78,12 @@ sub mixed
 	endpoint($pg, slow => 10);
 	$pg->insert('queue', name => 'quick', endpoints => '{quick}');
 	$pg->insert('queue', name => 'slow', endpoints => '{slow}');
-	measure($pg, $WIDE, $goal{mixed}, sub {
+	my $seconds = measure($pg, $WIDE, $goal{mixed}, sub {
 		$pg->sql("SELECT count(*) FROM llmq.submit_many((
 			SELECT jsonb_agg(jsonb_build_object('idempotency_key', 'job ' || n, 'prompt', 'mixed', 'queue', CASE WHEN n % 10 = 0 THEN 'slow' ELSE 'quick' END))
 			FROM generate_series(1, $WIDE) AS n))");
 	});
+	record(mixed => sprintf '%.2f', $seconds);
 	line(sprintf 'the slots full all the time would take %.0f s', $WIDE * (0.9 * 1 + 0.1 * 10) / 200);
 	$pg->stop('fast');
 	return;
@@ -93,12 +97,48 @@ sub many
 	my $pg = bench_cluster();
 	endpoint($pg, main => 0);
 	warm_up($pg);
+	my ($bytes, $wal) = (table_bytes($pg), $pg->sql('SELECT pg_current_wal_insert_lsn()'));
 	my $seconds = measure($pg, $MANY, undef, sub { $submit->($pg, $MANY, qq({"outbox": $OUTBOX}), $CHUNK) });
+	record('size.disk', sprintf '%.0f', (table_bytes($pg) - $bytes) / $MANY);
+	record('size.wal', sprintf '%.0f', $pg->sql("SELECT pg_current_wal_insert_lsn() - '$wal'") / $MANY);
 	figure('from first submit to all stored, jobs/s', sprintf('%.0f', $MANY / $seconds), $goal{many});
+	record("calls.llmq.$name" =~ tr/ /_/r, sprintf '%.0f', $MANY / $seconds);
 	my $messages = $pg->sql('SELECT count(*) FROM llmq.message');
 	$messages == $MANY or wrong("$messages outbox messages");
 	$pg->stop('fast');
 	return;
+}
+
+# The same beside others, who are not given as many jobs: they would take minutes.
+sub peers
+{
+	my %run = (graphile => [ 'graphile-worker', $MANY / 2, \&Peers::graphile ],
+		by_hand_1 => [ 'by hand, 1 process', $MANY / 10, sub { Peers::by_hand(@_, 1) } ],
+		by_hand_4 => [ 'by hand, 4 processes', $MANY / 5, sub { Peers::by_hand(@_, 4) } ]);
+	heading('The same work done by others, jobs/s');
+	for my $peer (sort keys %run)
+	{
+		my ($name, $count, $work) = @{ $run{$peer} };
+		if (my $why = Peers::lacks($peer =~ s/_\d$//r))
+		{
+			line("skipped: $name ($why)");
+			next;
+		}
+		my $pg = bench_cluster('llmq.enabled' => 'off');
+		Peers::prepare($pg);
+		my $rate = $work->($pg, $nginx->url(0), $count);
+		figure($name, sprintf '%.0f', $rate);
+		record("calls.$peer" => sprintf '%.0f', $rate);
+		$pg->stop('fast');
+	}
+	return;
+}
+
+# On disk, of all of llmq, dead rows included.
+sub table_bytes
+{
+	my ($pg) = @_;
+	return $pg->sql("SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relnamespace = 'llmq'::regnamespace AND relkind = 'r'");
 }
 
 # -- what the parts share ------------------------------------------------------
@@ -138,6 +178,7 @@ sub measure
 	# Looking is not free: the end is taken from the commits, not from the look.
 	wait_for(sub { sleep 0.1; $pg->sql('SELECT count(*) FROM llmq.result') >= $before + $count }, 300, 'all is stored');
 	my %used = map { $_ => cpu_seconds($_) - $cpu{$_} } keys %cpu;
+	record('size.cpu', sprintf '%.0f', $used{$worker} / $count * 1e6) if $count == $MANY;
 	my $seconds = $pg->sql('SELECT extract(epoch FROM max(pg_xact_commit_timestamp(xmin))) FROM llmq.result') - $start;
 	my @calls = $nginx->take_times;
 	@calls == $count or wrong(@calls . " calls of $count jobs");

@@ -1,17 +1,15 @@
-# Writes README.md and the files of docs/ anew, below a folder that is its argument: `make readme`.
+# Writes the documents anew, in the copied tree where it runs: the outputs of their examples, and what the
+# benches have shown.
 
 use strict;
 use warnings;
 
 use Examples qw(regenerate);
 use LlmqTest;
+use LlmqTest::Documents;
+use Report;
 
-my ($to) = @ARGV;
 my ($texts) = regenerate();
-for my $path (sort keys %{$texts})
-{
-	open(my $file, '>:raw', "$to/$path") or die "$to/$path: $!\n";
-	print {$file} $texts->{$path};
-	close $file or die "$to/$path: $!\n";
-}
+LlmqTest::Documents::write_file($_, $texts->{$_}) for keys %{$texts};
+Report::write_papers();
 LlmqTest::leave(1);

@@ -41,13 +41,24 @@ for my $paper (@papers)
 	for (LlmqTest::Documents::links($paper))
 	{
 		my ($to, $anchor) = @{$_};
-		# What only those who change llmq need is not where the tests run.
-		my $is_there = -e "$FindBin::Bin/../../$to" || $to =~ m{\A(?:sql|extension|bgworker)/};
+		my $is_there = -e LlmqTest::Documents::path($to);
 		my $anchors = defined $anchor && $is_there ? $anchors{$to} //= { map { $_ => 1 } LlmqTest::Documents::anchors($to) } : undef;
 		push @astray, "$paper: $to" . (defined $anchor ? "#$anchor" : '') if !$is_there || $anchors && !$anchors->{$anchor};
 	}
 }
 is(join("\n", @astray), '', 'every link in them leads somewhere');
+
+# Files that the papers of those who change llmq speak of, with what is to be found in them.
+my %openings = read_file('CONTRIBUTING.md') =~ m{^\| \d \| \[([\w/.]+)\]\S* \| (.*?) \|}mg;
+is(keys %openings, 5, 'CONTRIBUTING.md opens five files for the path of a submit');
+for my $file (sort keys %openings)
+{
+	my $source = read_file($file);
+	is(join(' ', grep { $source !~ /\Q$_\E\(/ } $openings{$file} =~ /`([^`]+)`/g), '', "$file has what is looked for there");
+}
+my @named = read_file('bgworker/README.md') =~ m{`([\w./]+\.(?:c|h|sql|py))`}g;
+is(join(' ', grep { my $name = $_; !grep { -e LlmqTest::Documents::path("$_$name") } '', 'bgworker/', 'sql/' } @named), '',
+	'every file that bgworker/README.md names is there');
 
 my $pg = start_cluster(preload => 1);
 $pg->create_database('app', extension => 1);

@@ -1,23 +1,30 @@
-# The examples of the documents run, and print what is shown there: what `make readme` would write is
-# what is there.
+# The examples of the documents run, and print what is shown there, and the figures in them are those of
+# test/bench/report.json: what `make readme` would write is what is there.
 
 use strict;
 use warnings;
 
 use FindBin;
-use lib "$FindBin::Bin/lib", "$FindBin::Bin/../docs";
+use lib "$FindBin::Bin/lib", "$FindBin::Bin/../docs", "$FindBin::Bin/../bench";
 use Examples qw(regenerate is_copied);
 use LlmqTest;
 use LlmqTest::Documents;
+use Report;
 use Test::More;
 
-my ($texts, $pg) = eval { regenerate() };
-ok($texts, 'every example runs') or BAIL_OUT($@);
-for my $path (LlmqTest::Documents::paths())
+sub is_written
 {
-	my ($is, $is_to_be) = map { [ split /^/ ] } LlmqTest::Documents::read_file($path), $texts->{$path};
+	my ($path, $text) = @_;
+	my ($is, $is_to_be) = map { [ split /^/ ] } LlmqTest::Documents::read_file($path), $text;
 	is_deeply($is, $is_to_be, "$path is as make readme writes it");
+	return;
 }
+
+my ($texts, $pg) = eval { regenerate() };
+ok($texts, 'every example runs') or diag($@);
+is_written($_, Report::fill($texts->{$_})) for LlmqTest::Documents::paths();
+my $papers = Report::papers();
+is_written($_, $papers->{$_}) for sort keys %{$papers};
 
 # -- what came of them -------------------------------------------------------------
 

@@ -50,11 +50,10 @@ stage_build() {
 		"${make[@]}" install DESTDIR="$tmp/stage" 9<&- >/dev/null
 		! $debug_stage || stage_debug
 	fi
-	mkdir -p "$tmp/tree/build" "$tmp/tree/extension" "$tmp/tree/bgworker" "$tmp/tmp"
+	mkdir -p "$tmp/tree/build" "$tmp/tmp"
 	cp -R "$source"/{test,docs} "$tmp/tree"
-	cp "$source"/{README.md,CONTRIBUTING.md,CHANGELOG.md,LICENSE,META.json} "$tmp/tree"
-	cp "$source"/extension/*.control "$tmp/tree/extension"
-	cp "$source/bgworker/README.md" "$tmp/tree/bgworker"
+	(cd "$source" && cp --parents README.md CONTRIBUTING.md CHANGELOG.md LICENSE META.json Makefile \
+		extension/*.{control,[ch]} bgworker/README.md bgworker/*.[ch] sql/*.sql "$tmp/tree")
 	if [ -d "$build/build/unit" ]; then
 		mkdir "$tmp/tree/build/unit"
 		find "$build/build/unit" -name '*_test' -type f -perm -u+x -exec cp -t "$tmp/tree/build/unit" {} +
@@ -69,6 +68,17 @@ stage_debug() {
 	local module
 	module=$(find "$tmp/stage-debug" -name "llmq.*" -path '*/lib/*' -type f)
 	cp "$build/build/debug/${module##*/}" "$module"
+}
+
+# Copies files of the copied tree, where it is the present folder, back to the sources if they have changed.
+stage_fetch() {
+	local file
+	for file; do
+		cmp -s "$file" "$source/$file" && continue
+		mkdir -p "$(dirname "$source/$file")"
+		cat "$file" >"$source/$file"
+		echo "$file has changed"
+	done
 }
 
 # Runs a command in the copied tree, in a clean environment with the NAME=VALUE words that come

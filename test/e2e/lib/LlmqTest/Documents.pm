@@ -11,12 +11,24 @@ use List::Util qw(uniq);
 
 my $top = dirname(__FILE__) . '/../../../..';
 
+sub path { my ($path) = @_; return "$top/$path" }
+
 sub read_file
 {
 	my ($path) = @_;
-	open(my $file, '<:raw', "$top/$path") or die "$path: $!\n";
+	open(my $file, '<:raw', path($path)) or die "$path: $!\n";
 	local $/;
 	return <$file>;
+}
+
+sub write_file
+{
+	my ($path, $text) = @_;
+	mkdir path($path =~ s{/[^/]+\z}{}r);
+	open(my $file, '>:raw', path($path)) or die "$path: $!\n";
+	print {$file} $text;
+	close $file or die "$path: $!\n";
+	return;
 }
 
 # Their paths below the top folder.
