@@ -25,6 +25,9 @@ use constant GROWTH => 1.25;
 my %slack = ('memory of the worker, kB' => 4096, 'memory of the submitting session, kB' => 2048, 'size of tables and indexes, kB' => 8192);
 
 $| = 1;
+# A receiver that refuses each message once; one that hangs could not keep up with the load for ever.
+my $tries_again = { name => 'hook-audit', path => '/hook/audit', responses => [ { status => 503 }, {} ] };
+
 my $minutes = $ENV{MINUTES} || 20;
 my $seed = $ENV{SEED};
 my $chance = Torture::Chance->new($seed, 'soak');
@@ -33,6 +36,9 @@ my $pg = start_cluster(preload => 1, conf => { fsync => 'on', max_wal_size => '4
 $pg->create_database('app', extension => 1, provider => $provider);
 $pg->insert('queue', name => 'torture', call_timeout => '2 s', deadline => '8 s', min_attempt => '0.1 s', backoff_base => '20 ms',
 	backoff_cap => '200 ms', max_deliveries => 1000, redelivery_base => '20 ms', redelivery_cap => '500 ms', retention => RETENTION);
+$pg->sql("UPDATE llmq.queue SET retention = '@{[ RETENTION ]}' WHERE name = 'default'");		# that of messages
+$pg->insert('destination', topic => $_, kind => 'webhook', url => $provider->url("/hook/$_"), timeout => '1 s', max_in_flight => 20,
+	backoff_base => '20 ms', backoff_cap => '200 ms') for Torture::Job::topics();
 $pg->sql(q{CREATE ROLE client LOGIN; SELECT llmq.grant_submit('client');
 	CREATE FUNCTION public.note_effect(job jsonb) RETURNS void LANGUAGE plpgsql AS 'BEGIN END'});
 my $worker = $pg->wait_for_worker;
@@ -66,7 +72,7 @@ sub write_rules
 {
 	my $path = test_dir() . '/rules';
 	open(my $file, '>', $path) or die "$path: $!\n";
-	print {$file} JSON::PP->new->utf8->encode([ Torture::Job::rules() ]);
+	print {$file} JSON::PP->new->utf8->encode([ $tries_again, Torture::Job::rules() ]);
 	close $file;
 	return $path;
 }
@@ -114,7 +120,8 @@ sub sample
 		'memory of the submitting session, kB' => memory($session),
 		'size of tables and indexes, kB' => $pg->sql(q{SELECT sum(pg_total_relation_size(oid)) / 1024 FROM pg_class WHERE relnamespace = 'llmq'::regnamespace AND relkind = 'r'}),
 		'commit, mean ms' => 1000 * sum(@recent) / @recent,
-		'jobs kept' => $pg->sql('SELECT count(*) FROM llmq.job') };
+		'jobs kept' => $pg->sql('SELECT count(*) FROM llmq.job'),
+		'messages kept' => $pg->sql('SELECT count(*) FROM llmq.message') };
 }
 
 sub mean { return sum(@_) / @_ }
