@@ -32,6 +32,7 @@ ENGINE_OBJS = \
 	bgworker/http_request.o \
 	bgworker/idempotency_key.o \
 	bgworker/job.o \
+	bgworker/job_table.o \
 	bgworker/json_check.o \
 	bgworker/json_slice.o \
 	bgworker/json_text.o \
@@ -133,10 +134,10 @@ PROGRAM_OBJS = \
 SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
 	idempotency_tables.sql worker_tables.sql dump.sql)
 SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql dependency.sql \
-	outbox.sql message_body.sql message_place.sql worker_session.sql status.sql budget.sql usage.sql submit_checks.sql \
+	outbox.sql message_body.sql message_place.sql worker_session.sql worker_takeover.sql status.sql budget.sql usage.sql submit_checks.sql submit_outbox.sql \
 	submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
-	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_messages.sql \
+	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_entries.sql worker_messages.sql worker_notify.sql \
 	worker_message_settle.sql worker_program.sql limits.sql settler.sql control.sql steering.sql explain.sql sight.sql metric.sql \
 	check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
@@ -403,6 +404,11 @@ format:
 
 format-check:
 	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+
+check-size:
+	$(srcdir)/test/check-size
+
+.PHONY: check-size
 
 check-layers: all
 	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)

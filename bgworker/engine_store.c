@@ -363,18 +363,23 @@ fail_claim(LlmqEngine *engine, const LlmqRows *rows)
 	engine->suspect_count = engine->claiming_count;
 }
 
+/* Once may be the passing trouble of a moment, or the end of the extension. */
+static void
+log_failure(LlmqEngine *engine, const char *error)
+{
+	if (engine->store_failures == 0 || strcmp(engine->last_store_error, error) == 0)
+		return;
+	snprintf(engine->last_store_error, sizeof(engine->last_store_error), "%s", error);
+	llmq_engine_log(engine, LLMQ_LOG_WARNING, "%s failed and will be tried again: %s",
+					llmq_store_operation_name(engine->operation), error);
+}
+
 /* away: it may have been committed even so. */
 static void
 fail_operation(LlmqEngine *engine, const LlmqRows *rows, bool away)
 {
 	llmq_metric_count_store_error(&engine->metrics);
-	/* Once may be the passing trouble of a moment, or the end of the extension. */
-	if (engine->store_failures > 0 && strcmp(engine->last_store_error, rows->error) != 0)
-	{
-		snprintf(engine->last_store_error, sizeof(engine->last_store_error), "%s", rows->error);
-		llmq_engine_log(engine, LLMQ_LOG_WARNING, "%s failed and will be tried again: %s",
-						llmq_store_operation_name(engine->operation), rows->error);
-	}
+	log_failure(engine, rows->error);
 	engine->store_at_us =
 		engine->now.mono_us + llmq_engine_backoff(engine, engine->store_failures++);
 	if (strcmp(rows->sqlstate, SESSION_HAS_ENDED) == 0 &&

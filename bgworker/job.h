@@ -1,6 +1,6 @@
 /*
  * job.h
- *		A claimed job in the engine, and the table of them.
+ *		A claimed job in the engine.
  *
  * A job is made from a row of llmq.worker_claim and lives until its delivery is
  * settled.  What belongs to it lives in its arena; what belongs to one network
@@ -133,23 +133,5 @@ extern void llmq_job_end_call(LlmqJob *job, bool keep_answer);
 
 /* Notes the call under way as an attempt with this verdict. */
 extern bool llmq_job_add_attempt(LlmqJob *job, const LlmqVerdict *verdict, int64_t now_us);
-
-/* All jobs in hand, found by id and delivery. */
-typedef struct LlmqJobTable
-{
-	LlmqJob **buckets;
-	int bucket_count;
-	int count;
-} LlmqJobTable;
-
-extern bool llmq_job_table_init(LlmqJobTable *table, int expected);
-extern void llmq_job_table_free(LlmqJobTable *table); /* and every job in it */
-extern void llmq_job_table_add(LlmqJobTable *table, LlmqJob *job);
-extern void llmq_job_table_remove(LlmqJobTable *table, LlmqJob *job);
-extern LlmqJob *llmq_job_table_find(const LlmqJobTable *table, const char *job_id, int delivery);
-
-/* Calls visit for every job; visit must not add or remove. */
-extern void llmq_job_table_each(const LlmqJobTable *table,
-								void (*visit)(LlmqJob *job, void *context), void *context);
 
 #endif /* LLMQ_JOB_H */

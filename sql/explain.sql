@@ -32,6 +32,7 @@ $$;
 
 -- The events of a job, in no order.  The words of errors, and messages, are for those with
 -- full sight.  rank orders what has one time: calls may begin in the moment of their claim.
+-- Long: each place that knows something of a job has a branch of its own.
 CREATE OR REPLACE FUNCTION llmq.life(of_job uuid, full_sight boolean)
 RETURNS TABLE (at timestamptz, rank int, event text, delivery int, attempt int, duration interval,
     http_status int, detail text)

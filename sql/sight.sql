@@ -6,6 +6,7 @@
 -- queues are, and as many dead jobs of each queue.  Where there are that many, the numbers
 -- are lower bounds.  Not so the ready jobs of queues with max_ready, as long as somebody
 -- works: workers publish their depth.
+-- Long: one statement, so that all numbers are of one moment.
 CREATE OR REPLACE FUNCTION llmq.queue_lines()
 RETURNS TABLE (queue text, paused boolean, ready bigint, scheduled bigint, blocked bigint, running bigint,
     dead bigint, at_least text[], oldest_ready interval, next_due timestamptz, in_flight bigint,

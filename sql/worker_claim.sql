@@ -8,6 +8,7 @@
 -- a seq alone names a job that was not to be had now, because somebody has locked it
 -- or its queue is paused: it may be later.
 -- Jobs too old to be delivered die here.
+-- Long: what it called it would pay for in every claim.
 CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
 RETURNS TABLE (seq bigint, job_id uuid, delivery int, counted int, queue text, prompt text,
     system text, messages jsonb, params jsonb, model text, policy jsonb, idempotency_keys jsonb,

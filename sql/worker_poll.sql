@@ -18,6 +18,8 @@
 -- messages_after, if not NULL, asks for outbox messages with higher ids; -1 for a sweep.  If
 -- there are any, control holds messages (sql/worker_messages.sql says what that is).  A
 -- full poll makes pending those that are due, and has them among messages.
+--
+-- Long: what is looked at, in the order in which it must be.
 CREATE OR REPLACE FUNCTION llmq.worker_poll(
     own bigint, after bigint, max_rows int, config_hash text, report jsonb, messages_after bigint)
 RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,

@@ -77,6 +77,7 @@ $$;
 -- Plays llmq's worker until `finish`, and then until nothing is ready: looks behind the highest seq
 -- it has seen, ten times a second from the one it had seen a second ago, as the engine does when
 -- transactions end within that time.
+-- Long: its transactions end within it, as a loop of COMMITs must.
 CREATE PROCEDURE bench.consume_llmq(start timestamptz, finish timestamptz, batch int)
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,5 +1,5 @@
 # The papers that come with the sources keep up with them: one version everywhere, and a README (with the
-# files of docs/ that it leads to) that leaves out no setting, no column and no argument.
+# files of docs/ that it leads to) that leaves out no setting, no column and no argument.  And no file is too long to read.
 
 use strict;
 use warnings;
@@ -47,6 +47,7 @@ for my $paper (@papers)
 	}
 }
 is(join("\n", @astray), '', 'every link in them leads somewhere');
+is(`$FindBin::Bin/../check-size`, '', 'no file and no function is too long');
 
 # Files that the papers of those who change llmq speak of, with what is to be found in them.
 my %openings = read_file('CONTRIBUTING.md') =~ m{^\| \d \| \[([\w/.]+)\]\S* \| (.*?) \|}mg;

@@ -1,7 +1,6 @@
 /*
  * transfer_mail_test.c
- *		E-mails over real sessions: with a mail server (test/fake/mail.py), and with
- *		scripted ones that misbehave.
+ *		E-mails over real sessions with a mail server (test/fake/mail.py).
  *
  * Each new handle of libcurl is made to trust the mail server's authority, unless
  * a test says otherwise.
@@ -13,13 +12,9 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "../../bgworker/email.h"
-#include "http_stub.h"
+#include "mail_run.h"
 
-#define ARENA_BYTES ((size_t) 64 * 1048576)
-
-/* More than the kernel takes into its buffers at once. */
-#define LARGE_TEXT ((size_t) 12 * 1048576)
+static const LlmqEmail with_login = {.secret = "robot:secret:word", .text = "hi", .text_len = 2};
 
 /* -- The mail server ------------------------------------------------------------------ */
 
@@ -122,101 +117,6 @@ server_stop(void)
 	rmdir(server.folder);
 }
 
-/* -- An e-mail --------------------------------------------------------------------------- */
-
-typedef struct Mail
-{
-	LlmqArena *arena;
-	LlmqMailRequest request;
-	LlmqMailReply *reply;
-	LlmqTransfer *transfer;
-	bool ended;
-	LlmqTransferResult result;
-	LlmqRelayVerdict verdict;
-	char url[64];
-	char error[256];
-} Mail;
-
-static LlmqTransferPool *pool;
-
-/* Begins an e-mail to up to three recipients (NULL: fewer). */
-static bool
-mail_begin(Mail *mail, const char *scheme, int port, const LlmqEmail *given, const char *const *to)
-{
-	LlmqEmail email = *given;
-	const char *error = NULL;
-
-	memset(mail, 0, sizeof(*mail));
-	snprintf(mail->url, sizeof(mail->url), "%s://127.0.0.1:%d", scheme, port);
-	mail->arena = llmq_arena_create(ARENA_BYTES);
-	email.url = mail->url;
-	email.to = to;
-	while (email.to_count < 3 && to[email.to_count] != NULL)
-		email.to_count++;
-	if (email.sender == NULL)
-		email.sender = "robot@example.com";
-	email.id = "msg_1";
-	if (!llmq_email_request(mail->arena, &email, &mail->request, &error))
-	{
-		printf("# %s\n", error);
-		return false;
-	}
-	mail->reply = llmq_mail_reply_create(mail->arena, &mail->request);
-	return true;
-}
-
-static bool
-mail_start(Mail *mail, const LlmqClocks *clocks)
-{
-	mail->transfer = llmq_transfer_start_mail(pool, &mail->request, mail->reply, clocks, mail,
-											  now_us(), mail->error, sizeof(mail->error));
-	return mail->transfer != NULL;
-}
-
-/* Takes what has ended; results of HTTP calls go to their calls. */
-static void
-collect(Mail *mail, Call *call)
-{
-	LlmqTransferResult result;
-
-	while (llmq_transfer_pool_next(pool, &result))
-	{
-		if (result.owner == call)
-		{
-			call->results++;
-			call->result = result;
-			continue;
-		}
-		mail->ended = true;
-		mail->result = result;
-		llmq_email_verdict(mail->reply, result.end, result.detail, &mail->verdict);
-	}
-}
-
-/* Waits once as a host does, then dispatches. */
-static void
-turn(Mail *mail, Call *call, int64_t longest_us)
-{
-	struct pollfd waited = {.fd = llmq_transfer_pool_fd(pool), .events = POLLIN};
-	int64_t timeout = llmq_transfer_pool_timeout(pool, now_us());
-
-	if (timeout < 0 || timeout > longest_us)
-		timeout = longest_us;
-	poll(&waited, 1, (int) ((timeout + 999) / 1000));
-	llmq_transfer_pool_dispatch(pool, now_us());
-	collect(mail, call);
-}
-
-static bool
-mail_run(Mail *mail)
-{
-	int64_t limit = now_us() + HANG_US;
-
-	while (!mail->ended && now_us() < limit)
-		turn(mail, NULL, 1000000);
-	return mail->ended;
-}
-
 /* Runs the pool until the server says a fact with text in it. */
 static bool
 run_until_fact(Mail *mail, const char *text)
@@ -233,32 +133,6 @@ run_until_fact(Mail *mail, const char *text)
 	}
 	return strstr(fact, text) != NULL;
 }
-
-static void
-mail_free(Mail *mail)
-{
-	llmq_arena_destroy(mail->arena);
-}
-
-/* Sends an e-mail and checks what came of it. */
-static LlmqRelayVerdict
-check_mail(Mail *mail, const char *scheme, int port, const LlmqEmail *email, const char *const *to,
-		   LlmqTransferEnd end, LlmqRelayOutcome outcome, const char *sentence)
-{
-	bool started = mail_begin(mail, scheme, port, email, to) && mail_start(mail, &patient);
-
-	if (!ok(started && mail_run(mail) && mail->result.end == end &&
-				mail->verdict.outcome == outcome,
-			"%s", sentence))
-		printf("# end %d, outcome %d: %s (%s)\n", mail->result.end, mail->verdict.outcome,
-			   mail->verdict.message, mail->error);
-	return mail->verdict;
-}
-
-static const LlmqEmail hello = {.subject = "Hello", .text = ".dot\n..\nend", .text_len = 11};
-static const LlmqEmail with_login = {.secret = "robot:secret:word", .text = "hi", .text_len = 2};
-
-static const char *const ann[] = {"ann@example.org", NULL};
 
 static bool
 says(const char *text)
@@ -518,230 +392,6 @@ test_nobody_waits(void)
 	stub_stop(&stub);
 }
 
-/* -- Servers that misbehave ---------------------------------------------------------------- */
-
-/* Reads a line; false when the client has left. */
-static bool
-read_line(int fd, char *line, size_t size)
-{
-	size_t len = 0;
-	char c = '\0';
-
-	while (len + 1 < size && c != '\n')
-	{
-		if (recv(fd, &c, 1, 0) <= 0)
-			return false;
-		line[len++] = c;
-	}
-	line[len] = '\0';
-	return true;
-}
-
-/* Greets, and answers commands up to `last` (four letters) with 250; true: that one has come. */
-static bool
-serve_until(int fd, const char *last)
-{
-	char line[2048];
-
-	send_text(fd, "220 stub\r\n");
-	while (read_line(fd, line, sizeof(line)))
-	{
-		if (strncmp(line, last, 4) == 0)
-			return true;
-		send_text(fd, "250-stub\r\n250 fine\r\n");
-	}
-	return false;
-}
-
-static void
-refuse_greeting(Stub *stub, int fd, int number)
-{
-	send_text(fd, "554-no\r\n554 not you\r\n");
-	hold(fd);
-}
-
-static void
-speak_http(Stub *stub, int fd, int number)
-{
-	if (serve_until(fd, "MAIL"))
-		send_text(fd, "HTTP/1.1 400 Bad Request\r\n\r\n");
-	hold(fd);
-}
-
-static void
-close_after_mail(Stub *stub, int fd, int number)
-{
-	serve_until(fd, "MAIL");
-}
-
-static void
-close_after_message(Stub *stub, int fd, int number)
-{
-	char line[2048];
-
-	if (!serve_until(fd, "DATA"))
-		return;
-	send_text(fd, "354 go\r\n");
-	while (read_line(fd, line, sizeof(line)) && strcmp(line, ".\r\n") != 0)
-		;
-	atomic_fetch_add(&stub->marks, 1);
-}
-
-static void
-refuse_early(Stub *stub, int fd, int number)
-{
-	if (serve_until(fd, "DATA"))
-		send_text(fd, "354 go\r\n552 too much\r\n");
-	hold(fd);
-}
-
-/* Counts the bytes of a message up to its end. */
-static void
-take_large(Stub *stub, int fd, int number)
-{
-	char bytes[65536];
-	char tail[5] = "";
-	size_t total = 0;
-	ssize_t got;
-
-	if (!serve_until(fd, "DATA"))
-		return;
-	send_text(fd, "354 go\r\n");
-	while (memcmp(tail, "\r\n.\r\n", 5) != 0 && (got = recv(fd, bytes, sizeof(bytes), 0)) > 0)
-	{
-		total += (size_t) got;
-		for (ssize_t i = got > 5 ? got - 5 : 0; i < got; i++)
-		{
-			memmove(tail, tail + 1, 4);
-			tail[4] = bytes[i];
-		}
-	}
-	atomic_store(&stub->marks, (int) total);
-	send_text(fd, "250 queued\r\n");
-	hold(fd);
-}
-
-static void
-never_quit(Stub *stub, int fd, int number)
-{
-	char line[2048];
-
-	close_after_message(stub, fd, number);
-	send_text(fd, "250 queued\r\n");
-	while (read_line(fd, line, sizeof(line)))
-		if (strncmp(line, "QUIT", 4) == 0)
-			atomic_fetch_add(&stub->marks, 1);
-	atomic_fetch_add(&stub->marks, 1);
-}
-
-static void
-talk_for_ever(Stub *stub, int fd, int number)
-{
-	if (!serve_until(fd, "MAIL"))
-		return;
-	while (send(fd, "250-more and more and more\r\n", 28, MSG_NOSIGNAL) > 0)
-		;
-}
-
-static void
-check_stub(StubScript script, LlmqTransferEnd end, LlmqRelayOutcome outcome, const char *words,
-		   const char *sentence)
-{
-	Stub stub;
-	Mail mail;
-
-	stub_start(&stub, script);
-	check_mail(&mail, "smtp", stub.port, &hello, ann, end, outcome, sentence);
-	if (!ok(words == NULL
-				? mail.verdict.message == NULL
-				: mail.verdict.message != NULL && strstr(mail.verdict.message, words) != NULL,
-			"... in these words"))
-		printf("# %s\n", mail.verdict.message);
-	is_int(atomic_load(&stub.connections), 1, "... over one connection");
-	mail_free(&mail);
-	stub_stop(&stub);
-}
-
-static void
-test_stubs(void)
-{
-	LlmqClocks attempt = {.attempt_us = 300000};
-	Stub stub;
-	Mail mail;
-
-	check_stub(refuse_greeting, LLMQ_END_NOT_SENT, LLMQ_RELAY_RETRY,
-			   "refused the session: 554 no not you", "a refused greeting is tried again");
-	check_stub(speak_http, LLMQ_END_NO_RESPONSE, LLMQ_RELAY_RETRY, "does not speak SMTP",
-			   "what is not SMTP is noticed");
-	check_stub(close_after_mail, LLMQ_END_NO_RESPONSE, LLMQ_RELAY_RETRY, "before the message",
-			   "a connection that is closed is tried again");
-	check_stub(close_after_message, LLMQ_END_NO_RESPONSE, LLMQ_RELAY_RETRY, "after the message",
-			   "one that is closed on the message is not used again at once");
-	check_stub(refuse_early, LLMQ_END_COMPLETE, LLMQ_RELAY_DEAD, "552 too much",
-			   "a message may be refused before it is whole");
-
-	stub_start(&stub, never_quit);
-	check_mail(&mail, "smtp", stub.port, &hello, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
-			   "the end of a session is not waited for");
-	ok(await(&stub.marks, 3), "... but QUIT is said, and the connection is closed");
-	mail_free(&mail);
-	stub_stop(&stub);
-
-	stub_start(&stub, talk_for_ever);
-	mail_begin(&mail, "smtp", stub.port, &hello, ann);
-	ok(mail_start(&mail, &attempt) && mail_run(&mail) && mail.result.end == LLMQ_END_NO_RESPONSE,
-	   "a server that talks for ever is left, and not heard for as long as it likes");
-	mail_free(&mail);
-	stub_stop(&stub);
-}
-
-static void
-test_large(void)
-{
-	LlmqEmail email = hello;
-	char *text = malloc(LARGE_TEXT);
-	size_t dots = 0;
-	Stub stub;
-	Mail mail;
-
-	for (size_t i = 0; i < LARGE_TEXT; i++)
-		text[i] = i % 50 == 49 ? '\n' : i % 50 == 0 ? '.' : 'x';
-	dots = (LARGE_TEXT + 49) / 50;
-	email.text = text;
-	email.text_len = LARGE_TEXT;
-	stub_start(&stub, take_large);
-	check_mail(&mail, "smtp", stub.port, &email, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
-			   "a mail that does not fit into the socket is sent");
-	is_int(atomic_load(&stub.marks), (int64_t) (mail.request.message_len + dots + 3),
-		   "... whole, with its dots doubled");
-	mail_free(&mail);
-	stub_stop(&stub);
-	free(text);
-}
-
-static void
-test_nobody_there(void)
-{
-	struct sockaddr_in address = {.sin_family = AF_INET};
-	socklen_t len = sizeof(address);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-	Mail mail;
-
-	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	bind(fd, (struct sockaddr *) &address, sizeof(address));
-	getsockname(fd, (struct sockaddr *) &address, &len);
-	check_mail(&mail, "smtp", ntohs(address.sin_port), &hello, ann, LLMQ_END_NOT_SENT,
-			   LLMQ_RELAY_RETRY, "where nobody listens it is tried again");
-	ok(strstr(mail.verdict.message, "could not be sent") != NULL, "... and said so");
-	mail_free(&mail);
-	close(fd);
-	mail_begin(&mail, "smtp", 25, &hello, ann);
-	mail.request.url = "http://127.0.0.1/";
-	ok(!mail_start(&mail, &patient) && strstr(mail.error, "smtp") != NULL,
-	   "another scheme is refused");
-	mail_free(&mail);
-}
-
 static void
 test_destroy(void)
 {
@@ -777,9 +427,6 @@ main(int argc, char **argv)
 	test_hangs();
 	test_dies();
 	test_nobody_waits();
-	test_stubs();
-	test_large();
-	test_nobody_there();
 	test_destroy();
 	server_stop();
 	return tap_done();

@@ -1,0 +1,60 @@
+-- Messages whose destination is a channel: sent by the claim itself, with NOTIFY.
+
+-- Sends messages of one topic as notifications: that is done with this transaction.  A full
+-- queue of notifications would fail it at its commit, so there must be room before.
+CREATE OR REPLACE FUNCTION llmq.notify_topic(of_topic text, after bigint, max_messages int, channel text)
+RETURNS TABLE (id bigint, attempts int, dedupe_key text, created_at bigint, body text, remaining text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    p record;
+    failure text;
+BEGIN
+    IF pg_notification_queue_usage() > 0.9 THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, max_messages) LOOP
+        DELETE FROM llmq.message_pending AS q WHERE q.id = p.id;
+        failure := NULL;
+        BEGIN
+            PERFORM pg_notify(channel, llmq.notify_body(p.message));
+        EXCEPTION WHEN OTHERS THEN
+            failure := SQLERRM;
+        END;
+        IF failure IS NULL THEN
+            INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (p.id, p.attempts + 1, clock_timestamp());
+        ELSE
+            PERFORM llmq.fail_notify(p.id, of_topic, p.attempts, failure);
+        END IF;
+        id := p.id;
+        attempts := p.attempts;
+        dedupe_key := (p.message).dedupe_key;
+        created_at := llmq.epoch_microseconds((p.message).created_at);
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- A message that PostgreSQL does not take as a notification is tried again as its
+-- destination says.
+CREATE OR REPLACE FUNCTION llmq.fail_notify(message_id bigint, of_topic text, attempts int, error text)
+RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    d llmq.destination := llmq.destination_of(of_topic);
+    l llmq.message_lease;
+BEGIN
+    IF d.topic IS NULL THEN
+        d := llmq.default_destination();
+    END IF;
+    l.id := message_id;
+    l.topic := of_topic;
+    l.attempts := attempts;
+    PERFORM llmq.fail_message(l, d.max_attempts,
+        llmq.full_jitter(d.backoff_base, d.backoff_cap, attempts), error);
+END
+$$;
