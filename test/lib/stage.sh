@@ -52,13 +52,8 @@ stage_build() {
 	fi
 	mkdir -p "$tmp/tree/build" "$tmp/tmp"
 	cp -R "$source"/{test,docs} "$tmp/tree"
-<<<<<<< HEAD
 	(cd "$source" && cp --parents README.md CONTRIBUTING.md CHANGELOG.md LICENSE META.json Makefile \
 		extension/*.{control,[ch]} bgworker/README.md bgworker/*.[ch] sql/*.sql "$tmp/tree")
-=======
-	cp "$source"/{README.md,CONTRIBUTING.md,CHANGELOG.md,LICENSE,META.json} "$tmp/tree"
-	tar -C "$source" -c --exclude='*.[od]' extension bgworker sql | tar -C "$tmp/tree" -x
->>>>>>> 3dc92aa (Prove that no file and no function is too long to read: split the mail test, four headers and four parts of the SQL)
 	if [ -d "$build/build/unit" ]; then
 		mkdir "$tmp/tree/build/unit"
 		find "$build/build/unit" -name '*_test' -type f -perm -u+x -exec cp -t "$tmp/tree/build/unit" {} +
