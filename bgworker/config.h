@@ -102,6 +102,7 @@ typedef struct LlmqDestination
 
 	/* Kept by the relay. */
 	int in_flight; /* messages of this worker */
+	int answered;  /* attempts in a row that did not run out of time, as far as that counts */
 } LlmqDestination;
 
 typedef struct LlmqConfig LlmqConfig;

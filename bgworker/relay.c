@@ -301,14 +301,24 @@ llmq_relay_enqueue(LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message)
 	engine->relay.queued_bytes += message->body_len;
 }
 
+/* Whether a slot may go to the destination: see LLMQ_RELAY_SHARED. */
+static bool
+is_slot_left(const LlmqRelay *relay, const LlmqDestination *destination)
+{
+	int shared = LLMQ_RELAY_SHARED - relay->in_flight.count;
+
+	if (destination->in_flight == 0)
+		return shared + (destination->answered > 0 ? LLMQ_RELAY_RESERVED : 0) > 0;
+	return destination->in_flight <= destination->answered && destination->in_flight < shared;
+}
+
 static bool
 can_start(const LlmqRelay *relay, const LlmqTopic *topic)
 {
 	const LlmqDestination *destination = topic->destination;
 
 	return topic->queue.count > 0 && destination != NULL && destination->enabled &&
-		   topic->in_flight < destination->max_in_flight &&
-		   destination->in_flight < LLMQ_RELAY_MAX_IN_FLIGHT - relay->in_flight.count;
+		   topic->in_flight < destination->max_in_flight && is_slot_left(relay, destination);
 }
 
 void
@@ -340,6 +350,7 @@ start(LlmqEngine *engine, LlmqMessage *message)
 	leave_queue(&engine->relay, message);
 	if (!llmq_relay_send(engine, message))
 		return;
+	message->started_us = engine->now.mono_us;
 	llmq_message_list_add(&engine->relay.in_flight, message);
 	topic->in_flight++;
 	topic->destination->in_flight++;
@@ -404,6 +415,18 @@ heed_receiver(LlmqEngine *engine, LlmqTopic *topic, const LlmqRelayVerdict *verd
 		llmq_relay_pause(engine, topic, heeded(wish), NULL);
 }
 
+/* An attempt that ran out of time shows a destination that hangs. */
+static void
+note_answer(const LlmqEngine *engine, const LlmqMessage *message, LlmqDestination *destination)
+{
+	if (destination == NULL)
+		return;
+	if (engine->now.mono_us - message->started_us >= destination->timeout_us)
+		destination->answered = 0;
+	else if (destination->answered < LLMQ_RELAY_SHARED)
+		destination->answered++;
+}
+
 /* Takes in how a send has ended. */
 static void
 take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result)
@@ -421,6 +444,7 @@ take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *resul
 					   result->detail);
 		return;
 	}
+	note_answer(engine, message, topic->destination);
 	llmq_relay_judge(engine, message, result, &verdict);
 	message->disables = verdict.disable;
 	if (verdict.outcome == LLMQ_RELAY_RETRY)

@@ -13,10 +13,14 @@
 #include "webhook.h"
 
 /*
- * Sends under way at once.  A destination may have as many as it leaves free: the first that
- * hangs takes a half, the next one a quarter, and so on.
+ * Sends under way at once.  Of those that all share, a destination may have as many as it
+ * leaves free, and one more than it has answered in a row: one that is new, or that let a
+ * send run out of time, has one.  The others are reserved: each destination that answers may
+ * have one of them, so that those that hang, however many, keep it from nothing.
  */
-#define LLMQ_RELAY_MAX_IN_FLIGHT 64
+#define LLMQ_RELAY_SHARED		 64
+#define LLMQ_RELAY_RESERVED		 32
+#define LLMQ_RELAY_MAX_IN_FLIGHT (LLMQ_RELAY_SHARED + LLMQ_RELAY_RESERVED)
 
 /* What the relay makes of a message that it has claimed. */
 typedef enum LlmqMessageOutcome
@@ -46,6 +50,7 @@ typedef struct LlmqMessage
 
 	/* Under way. */
 	LlmqTransfer *transfer;
+	int64_t started_us;
 	LlmqHttpRequest request;
 	LlmqWebhookReply *reply;
 	LlmqMailRequest mail;

@@ -258,6 +258,7 @@ test_topics_in_turn(void)
 
 	name_topics("hook", 1, 40);
 	atomic_store(&thinking, 1);
+	trust(engine, "hook");
 	while (engine->relay.in_flight.count < 32 || engine->relay.queued < 8)
 		turn(engine);
 	for (message = engine->relay.in_flight.head; id < MESSAGES_MAX; message = message->next)
@@ -304,6 +305,7 @@ test_large_queue(void)
 	memset(store.body, ' ', 2 * 1024 * 1024);
 	store.body[2 * 1024 * 1024] = '\0';
 	atomic_store(&thinking, 1);
+	trust(engine, "hook");
 	while (engine->relay.queued < 49)
 		turn(engine);
 	for (int id = 51; id <= MESSAGES_MAX; id++)
@@ -328,9 +330,72 @@ test_slow_destinations(void)
 	name_topics("hook", 1, 35);
 	name_topics("other", 36, MESSAGES_MAX);
 	atomic_store(&thinking, 1);
+	trust(engine, "hook");
+	trust(engine, "other");
 	while (atomic_load(&at_once) < 40 || now_us() < end)
 		turn(engine);
 	ok(atomic_load(&at_once) < 50, "two destinations that hang leave room for others");
+	atomic_store(&thinking, 0);
+	stop(engine);
+}
+
+/* New destinations that hang, with so many messages each. */
+static LlmqEngine *
+start_silent(int destinations, int messages)
+{
+	static char names[STORE_MAX][16];
+	LlmqEngine *engine = start("hook", 1);
+
+	store.silent = destinations;
+	run_until_settled(engine, 1);
+	for (int i = 0; i < destinations * messages; i++)
+	{
+		snprintf(names[i], sizeof(names[i]), "silent%d", i / messages + 1);
+		store.messages[i + 2] = (FakeMessage){.place = PENDING, .topic = names[i]};
+	}
+	atomic_store(&thinking, 1);
+	llmq_engine_wake(engine);
+	return engine;
+}
+
+static void
+test_new_destinations(void)
+{
+	LlmqEngine *engine = start_silent(7, 8);
+	int64_t limit = now_us() + HANG_US;
+
+	while (engine->relay.queued < 7 * 7 && now_us() < limit)
+		turn(engine);
+	is_int(engine->relay.in_flight.count, 7, "a new destination begins with one send at a time");
+	atomic_store(&answers, 7);
+	while ((count(SETTLED) < 8 || engine->relay.in_flight.count < 14) && now_us() < limit)
+		turn(engine);
+	is_int(engine->relay.in_flight.count, 14, "and may have one more after it has answered");
+	moved_us += SECONDS(5);
+	while (count(SETTLED) < 22 && now_us() < limit)
+		turn(engine);
+	is_int(engine->relay.in_flight.count, 7, "if it lets sends run out of time it has one again");
+	atomic_store(&thinking, 0);
+	stop(engine);
+}
+
+static void
+test_many_silent(void)
+{
+	LlmqEngine *engine = start_silent(LLMQ_RELAY_SHARED + 2, 1);
+	int64_t limit = now_us() + HANG_US;
+
+	while (engine->relay.queued + engine->relay.in_flight.count < LLMQ_RELAY_SHARED + 2 &&
+		   now_us() < limit)
+		turn(engine);
+	is_int(engine->relay.in_flight.count, LLMQ_RELAY_SHARED,
+		   "new destinations take what all share, and no more");
+	store.messages[STORE_MAX] = (FakeMessage){.place = PENDING, .topic = "hook"};
+	llmq_engine_wake(engine);
+	while (engine->relay.in_flight.count <= LLMQ_RELAY_SHARED && now_us() < limit)
+		turn(engine);
+	is_int(engine->relay.in_flight.count, LLMQ_RELAY_SHARED + 1,
+		   "one that has answered is sent to even so");
 	atomic_store(&thinking, 0);
 	stop(engine);
 }
@@ -353,6 +418,8 @@ main(void)
 	test_topics_in_turn();
 	test_large_queue();
 	test_slow_destinations();
+	test_new_destinations();
+	test_many_silent();
 	test_poison();
 	return tap_done();
 }

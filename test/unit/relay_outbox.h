@@ -15,7 +15,8 @@
 
 #include "http_stub.h"
 
-#define MESSAGES_MAX 60
+#define MESSAGES_MAX 60 /* of most tests */
+#define STORE_MAX	 100
 #define COLUMNS		 8
 
 typedef enum Place
@@ -45,7 +46,7 @@ typedef struct FakeStore
 	LlmqStore port;
 	LlmqOperation operation;
 	int operations[LLMQ_OPERATIONS];
-	FakeMessage messages[MESSAGES_MAX + 1];
+	FakeMessage messages[STORE_MAX + 1];
 	bool busy;		/* another worker has the topic */
 	bool slow;		/* a claim is under way */
 	bool endless;	/* there are always more, and a claim is all that they need */
@@ -64,9 +65,10 @@ typedef struct FakeStore
 	int max_in_flight;
 	json_t *params;
 	int64_t look_after;
-	char control[4096];
-	char text[MESSAGES_MAX + 1][24];
-	char *cells[(MESSAGES_MAX + 2) * COLUMNS];
+	int silent; /* further destinations, "silent<n>" */
+	char control[16384];
+	char text[STORE_MAX + 1][24];
+	char *cells[(STORE_MAX + 2) * COLUMNS];
 } FakeStore;
 
 static FakeStore store;
@@ -149,6 +151,42 @@ add_topic(json_t *topics, const char *topic, int id)
 		json_object_set_new(topics, topic, json_integer(id));
 }
 
+static inline void append_control(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+static inline void
+append_control(const char *format, ...)
+{
+	size_t len = strlen(store.control);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(store.control + len, sizeof(store.control) - len, format, args);
+	va_end(args);
+}
+
+static inline void
+append_config(void)
+{
+	append_control(
+		"\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0,\"config\":{"
+		"\"endpoints\":[],\"queues\":[],\"destinations\":[{\"topic\":\"hook*\",\"kind\":"
+		"\"%s\",\"sender\":\"robot@example.org\",\"url\":\"%s://127.0.0.1:%d/"
+		"\",\"timeout\":15000000,"
+		"\"max_attempts\":3,\"backoff_base\":%d,\"backoff_cap\":2000000,"
+		"\"max_in_flight\":%d,\"enabled\":%s}",
+		store.kind, strcmp(store.kind, "email") == 0 ? "smtp" : "http", stub.port, store.backoff_us,
+		store.max_in_flight, store.disabled ? "false" : "true");
+	append_control(",{\"topic\":\"other*\",\"kind\":\"webhook\",\"url\":\"http://127.0.0.1:%d/\","
+				   "\"timeout\":15000000,\"max_attempts\":3}",
+				   stub.port);
+	for (int i = 1; i <= store.silent; i++)
+		append_control(
+			",{\"topic\":\"silent%d\",\"kind\":\"webhook\",\"url\":\"http://127.0.0.1:%d/\","
+			"\"timeout\":5000000,\"max_attempts\":3,\"max_in_flight\":4}",
+			i, stub.port);
+	append_control("]}}");
+}
+
 /* What a poll says of messages behind look_after, or, as a sweep, of all. */
 static inline void
 write_control(const char *hash)
@@ -157,7 +195,7 @@ write_control(const char *hash)
 	int tip = 0;
 	char *source;
 
-	for (int id = 1; id <= MESSAGES_MAX; id++)
+	for (int id = 1; id <= STORE_MAX; id++)
 	{
 		if (store.messages[id].place != PENDING || id <= store.look_after)
 			continue;
@@ -170,21 +208,9 @@ write_control(const char *hash)
 			 "\"topics\":%s}%s",
 			 tip, source, hash != NULL ? "," : "}");
 	if (hash != NULL && strcmp(hash, "h") == 0 && !store.changes)
-		snprintf(store.control + strlen(store.control),
-				 sizeof(store.control) - strlen(store.control),
-				 "\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0}");
+		append_control("\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0}");
 	else if (hash != NULL)
-		snprintf(
-			store.control + strlen(store.control), sizeof(store.control) - strlen(store.control),
-			"\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0,\"config\":{"
-			"\"endpoints\":[],\"queues\":[],\"destinations\":[{\"topic\":\"hook*\",\"kind\":"
-			"\"%s\",\"sender\":\"robot@example.org\",\"url\":\"%s://127.0.0.1:%d/"
-			"\",\"timeout\":15000000,"
-			"\"max_attempts\":3,\"backoff_base\":%d,\"backoff_cap\":2000000,"
-			"\"max_in_flight\":%d,\"enabled\":%s},{\"topic\":\"other*\",\"kind\":\"webhook\","
-			"\"url\":\"http://127.0.0.1:%d/\",\"timeout\":15000000,\"max_attempts\":3}]}}",
-			store.kind, strcmp(store.kind, "email") == 0 ? "smtp" : "http", stub.port,
-			store.backoff_us, store.max_in_flight, store.disabled ? "false" : "true", stub.port);
+		append_config();
 	free(source);
 	json_decref(topics);
 }
@@ -233,7 +259,7 @@ answer_claim(LlmqRows *rows)
 			row += COLUMNS;
 			left--;
 		}
-		while (!store.busy && ++id <= MESSAGES_MAX && left > 0)
+		while (!store.busy && ++id <= STORE_MAX && left > 0)
 		{
 			FakeMessage *message = &store.messages[id];
 
@@ -282,7 +308,7 @@ fail(LlmqRows *rows, const char *sqlstate)
 static inline LlmqStoreStatus
 try_claim(LlmqRows *rows)
 {
-	FakeMessage before[MESSAGES_MAX + 1];
+	FakeMessage before[STORE_MAX + 1];
 
 	memcpy(before, store.messages, sizeof(before));
 	store.poisoned = false;
@@ -424,12 +450,21 @@ turn(LlmqEngine *engine)
 	llmq_engine_dispatch(engine);
 }
 
+/* Has a destination count as one that has long answered in time. */
+static inline void
+trust(LlmqEngine *engine, const char *topic)
+{
+	while (llmq_config_route(engine->config, topic) == NULL)
+		turn(engine);
+	llmq_config_route(engine->config, topic)->answered = LLMQ_RELAY_SHARED;
+}
+
 static inline int
 count(Place place)
 {
 	int found = 0;
 
-	for (int id = 1; id <= MESSAGES_MAX; id++)
+	for (int id = 1; id <= STORE_MAX; id++)
 		found += store.messages[id].place == place;
 	return found;
 }
@@ -457,7 +492,7 @@ with_outcome(const char *outcome)
 {
 	int found = 0;
 
-	for (int id = 1; id <= MESSAGES_MAX; id++)
+	for (int id = 1; id <= STORE_MAX; id++)
 		found += strcmp(store.messages[id].outcome, outcome) == 0;
 	return found;
 }

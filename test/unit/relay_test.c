@@ -29,6 +29,7 @@ test_wide(void)
 
 	store.max_in_flight = 4;
 	atomic_store(&held, 1);
+	trust(engine, "hook");
 	while (atomic_load(&at_once) < 4)
 		turn(engine);
 	for (int i = 0; i < 20; i++)
@@ -46,6 +47,7 @@ test_batch(void)
 
 	store.max_in_flight = 4;
 	atomic_store(&thinking, 1);
+	trust(engine, "hook");
 	while (atomic_load(&at_once) < 4 && now_us() < limit)
 		turn(engine);
 	stopped_us = read_clock().mono_us;
