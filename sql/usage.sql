@@ -24,13 +24,15 @@ CREATE OR REPLACE VIEW llmq.budget_status AS SELECT * FROM llmq.budget_lines();
 COMMENT ON VIEW llmq.budget_status IS
     'one row a tenant with a budget that has spent something, or has a row of its own: what it has spent and reserved in the period under way';
 
+-- Calls that brought no answer are of the model that they were for.
 CREATE OR REPLACE VIEW llmq.usage WITH (security_barrier) AS
-    SELECT j.tenant, a.endpoint, a.model, (a.started_at AT TIME ZONE 'UTC')::date AS day,
+    SELECT j.tenant, a.endpoint, coalesce(a.model, j.model, e.model) AS model, (a.started_at AT TIME ZONE 'UTC')::date AS day,
         count(*) FILTER (WHERE a.attempt > 0) AS calls,
         sum(a.input_tokens) AS input_tokens, sum(a.output_tokens) AS output_tokens,
         sum(a.cached_tokens) AS cached_tokens, sum(a.cost) AS cost,
         count(*) FILTER (WHERE a.billing = 'unknown') AS maybe_billed
     FROM llmq.attempt AS a JOIN llmq.job AS j ON j.job_id = a.job_id
+    LEFT JOIN llmq.endpoint AS e ON e.name = a.endpoint
     WHERE llmq.may_see(j.submitted_by) OR pg_has_role('pg_monitor', 'MEMBER')
     GROUP BY 1, 2, 3, 4;
 COMMENT ON VIEW llmq.usage IS

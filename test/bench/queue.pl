@@ -16,6 +16,7 @@ my $BATCH = 10;
 my $SECONDS = $ENV{LOAD_SECONDS} || 120;
 my $WARM_UP = 3;
 my $BACKLOG = $ENV{BACKLOG} || 1_000_000;
+my $LIMITS = $ENV{LIMITS};
 my $SPEED_SECONDS = $ENV{SPEED_SECONDS} || 10;
 my $SPEED_JOBS = 20_000;
 my $PAYLOAD = 'Summarise this. ' x 12;		# 192 bytes
@@ -43,11 +44,12 @@ sub driven_cluster
 sub flat
 {
 	my $pg = driven_cluster(shared_preload_libraries => 'llmq,pg_stat_statements');
+	$pg->sql('UPDATE llmq.endpoint SET requests_per_minute = 1e9, tokens_per_minute = 1e9') if $LIMITS;
 	$pg->sql('ALTER DATABASE bench SET synchronous_commit = off');		# decay is measured here, not the disk
 	$pg->disconnect_all;
 	$pg->sql('CREATE EXTENSION pg_stat_statements');
-	my @systems = ('llmq', grep { prepare_peer($pg, $_) } 'pgq', 'graphile');
-	heading("$RATE jobs/s in and out of each for $SECONDS s, batches of $BATCH, under an old snapshot, asynchronous commits");
+	my @systems = ('llmq', $LIMITS ? () : grep { prepare_peer($pg, $_) } 'pgq', 'graphile');
+	heading("$RATE jobs/s in and out of each for $SECONDS s, batches of $BATCH, under an old snapshot, asynchronous commits" . ($LIMITS ? ', with limits' : ''));
 	line("systems: @systems; ms a call, the mean of ten seconds");
 	line('the yardstick is work that touches no table: as it grows, the machine was shared with more');
 
@@ -155,7 +157,7 @@ sub note_graphile
 }
 
 sub columns { return map { my $system = $_; map { "$system $_" } operations($system) } @_ }
-sub operations { return $_[0] eq 'llmq' ? qw(claim settle poll sweep yardstick) : qw(claim settle) }
+sub operations { return $_[0] eq 'llmq' ? (qw(claim settle poll sweep yardstick), $LIMITS ? 'draw' : ()) : qw(claim settle) }
 
 sub means
 {

@@ -76,7 +76,7 @@ $$;
 
 -- Plays llmq's worker until `finish`, and then until nothing is ready: looks behind the highest seq
 -- it has seen, ten times a second from the one it had seen a second ago, as the engine does when
--- transactions end within that time.
+-- transactions end within that time.  If the endpoint has a quota it draws from that once a second.
 -- Long: its transactions end within it, as a loop of COMMITs must.
 CREATE PROCEDURE bench.consume_llmq(start timestamptz, finish timestamptz, batch int)
 LANGUAGE plpgsql AS $$
@@ -89,6 +89,8 @@ DECLARE
     base bigint := 0;
     next_base bigint := 0;
     base_due timestamptz := clock_timestamp();
+    limited constant boolean := EXISTS (SELECT FROM llmq.endpoint WHERE requests_per_minute IS NOT NULL);
+    draw_due timestamptz := clock_timestamp();
     sweep_due timestamptz := clock_timestamp();
     began timestamptz;
     claimed jsonb;
@@ -101,6 +103,13 @@ BEGIN
             base := next_base;
             next_base := tip;
             base_due := clock_timestamp() + interval '1 s';
+        END IF;
+        IF limited AND clock_timestamp() >= draw_due THEN
+            began := clock_timestamp();
+            PERFORM llmq.worker_draw(own, '[{"endpoint": "main", "draw": true, "least": 1, "charge": -100, "word": 0}]');
+            PERFORM bench.note('llmq', start, 'draw', began);
+            COMMIT;
+            draw_due := clock_timestamp() + interval '1 s';
         END IF;
         began := clock_timestamp();
         IF began >= sweep_due THEN

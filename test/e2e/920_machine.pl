@@ -7,6 +7,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::Bin/lib";
 use LlmqTest;
+use LlmqTest::Clock;
 use Test::More;
 
 use constant HOUR => 3600;
@@ -51,93 +52,18 @@ $pg->stop;
 
 # -- the clock is set -------------------------------------------------------------------------------------
 
-# Builds a library that shifts the time of day by the number of seconds in a file, and returns what
-# a process must be started with.
-sub shifted_clock
-{
-	my ($offset_file) = @_;
-	my $path = test_dir() . '/clock';
-	open(my $file, '>', "$path.c") or die "$path.c: $!\n";
-	print {$file} <<'END';
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/time.h>
-#include <time.h>
-
-static long
-offset(void)
-{
-	static volatile long *shared = NULL;
-
-	if (shared == NULL)
-		shared = mmap(NULL, sizeof(long), PROT_READ, MAP_SHARED, open(getenv("CLOCK_OFFSET"), O_RDONLY | O_CLOEXEC), 0);
-	return *shared;
-}
-
-int
-clock_gettime(clockid_t id, struct timespec *now)
-{
-	int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, "clock_gettime");
-	int result = real(id, now);
-
-	if (id == CLOCK_REALTIME)
-		now->tv_sec += offset();
-	return result;
-}
-
-int
-gettimeofday(struct timeval *restrict now, void *restrict zone)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	now->tv_sec = t.tv_sec;
-	now->tv_usec = t.tv_nsec / 1000;
-	return 0;
-}
-
-time_t
-time(time_t *result)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	if (result != NULL)
-		*result = t.tv_sec;
-	return t.tv_sec;
-}
-END
-	close $file;
-	LlmqTest::Cluster::run('gcc', '-shared', '-fPIC', '-o', "$path.so", "$path.c");
-	set_clock($offset_file, 0);
-	return ('env', "LD_PRELOAD=$path.so", "CLOCK_OFFSET=$offset_file");
-}
-
-# Sets the clock of all processes that run with it, at once.
-sub set_clock
-{
-	my ($offset_file, $seconds) = @_;
-	open(my $file, -e $offset_file ? '+<' : '>', $offset_file) or die "$offset_file: $!\n";
-	syswrite $file, pack('q', $seconds);
-	close $file;
-	return;
-}
-
-my $offset = test_dir() . '/offset';
+my $clock = LlmqTest::Clock->new;
 $pg = new_cluster(preload => 1, conf => { 'llmq.workers' => 2, 'llmq.poll_interval' => '1 s' });
-$pg->start(shifted_clock($offset));
+$pg->start($clock->wrap);
 $pg->create_database('app', extension => 1, provider => $provider);
 wait_for(sub { $pg->workers == 2 }, 20, 'two workers');
 for my $step ([ forward => HOUR ], [ back => -HOUR ])
 {
 	my ($where, $seconds) = @{$step};
-	set_clock($offset, 0);
+	$clock->set(0);
 	my $what = "clock set $where by an hour";
 	@jobs = hold_calls($where, 10);
-	set_clock($offset, $seconds);
+	$clock->set($seconds);
 	cmp_ok(abs($pg->sql('SELECT extract(epoch FROM clock_timestamp())') - time - $seconds), '<', 60, "$what: the server believes it");
 	is(final($pg->submit(prompt => 'Go.', idempotency_key => "new $where")), 'succeeded', "$what: new jobs are done");
 	# Long enough for both workers to look at each other's heartbeats.
@@ -151,7 +77,7 @@ for my $step ([ forward => HOUR ], [ back => -HOUR ])
 
 # -- how dates and numbers look ----------------------------------------------------------------------------
 
-set_clock($offset, 0);
+$clock->set(0);
 $pg->sql("ALTER DATABASE app SET $_") for "DateStyle = 'SQL, DMY'", "TimeZone = 'Pacific/Chatham'", "IntervalStyle = 'sql_standard'", 'extra_float_digits = -15',
 	'bytea_output = escape', 'standard_conforming_strings = off', 'escape_string_warning = off', 'array_nulls = off', 'transform_null_equals = on', 'quote_all_identifiers = on', 'row_security = off', 'session_replication_role = origin',
 	"xmlbinary = hex", 'check_function_bodies = off', 'plpgsql.variable_conflict = use_column', 'synchronize_seqscans = off', "client_encoding = 'LATIN1'", "lc_numeric = 'C.UTF-8'",
