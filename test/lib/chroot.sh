@@ -11,11 +11,16 @@ chroot_possible() {
 	command -v mmdebstrap >/dev/null || "$source/test/setup-debian" chroot || return 1
 }
 
-# chroot_make NAME SUITE PACKAGE...: makes $chroots/NAME, unless it is there, from the machine's own mirror.
+# chroot_make NAME SUITE PACKAGE...: makes $chroots/NAME from the machine's own mirror, unless it is there;
+# then it gets the packages that it lacks.
 chroot_make() {
 	local name=$1 suite=$2 root=$chroots/$1 mirror
 	shift 2
-	[ ! -e "$root/.whole" ] || return 0
+	if [ -e "$root/.whole" ]; then
+		[ "$(cat "$root/.whole")" = "$*" ] || chroot_add "$root" "$@" || return
+		echo "$*" >"$root/.whole"
+		return 0
+	fi
 	mirror=$(apt-get indextargets --format '$(REPO_URI)' | grep -F /debian | grep -v -e -security | sort -u | head -1)
 	[ -n "$mirror" ] || { echo "chroot: apt knows no mirror of Debian" >&2; return 1; }
 	echo "chroot: making $root ($suite from $mirror)"
@@ -28,7 +33,14 @@ chroot_make() {
 		"$suite" "$root" "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >&2 || return
 	printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
 	chmod 755 "$root/usr/sbin/policy-rc.d"
-	touch "$root/.whole"
+	echo "$*" >"$root/.whole"
+}
+
+chroot_add() {
+	local root=$1
+	shift
+	echo "chroot: adding to $root"
+	chroot_run "$root" sh -ec 'apt-get -qq update; apt-get -qq -y --no-install-recommends install "$@" >/dev/null' sh "$@" >&2
 }
 
 # chroot_run ROOT COMMAND...: runs it there as root, with /proc, /dev and a fresh /dev/shm, and with
