@@ -33,6 +33,7 @@ sub regenerate
 {
 	my $provider = start_provider();
 	$provider->script(map { { match => $_, responses => [ $NO_QUOTA, {} ] } } @REFUSED);
+	local $ENV{HOST} = 'server';		# examples begin with CREATE EXTENSION, and what that gives is a worker in the server
 	my $pg = start_cluster(preload => 1);
 	$pg->secret(openai => 'sk-test-0123456789');
 	$pg->sql('CREATE DATABASE examples', 'postgres');
