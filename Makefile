@@ -127,6 +127,7 @@ PROGRAM_OBJS = \
 	bgworker/link.o \
 	bgworker/log.o \
 	bgworker/main.o \
+	bgworker/metric_server.o \
 	bgworker/options.o \
 	bgworker/store_libpq.o
 
@@ -209,7 +210,11 @@ $(foreach v, $(RELEASES), $(eval $(call upgrade_script,$(v))))
 
 LIBPQ_INCLUDE := $(shell $(PG_CONFIG) --includedir 2>/dev/null)
 
-ifneq ($(wildcard $(LIBPQ_INCLUDE)/libpq-fe.h),)
+# The program needs libmicrohttpd as it needs libpq: what can be asked of it is the same everywhere.
+HASH := \#
+MICROHTTPD := $(shell echo '$(HASH)include <microhttpd.h>' | $(CC) $(CPPFLAGS) -E - >/dev/null 2>&1 && echo found)
+
+ifneq ($(and $(wildcard $(LIBPQ_INCLUDE)/libpq-fe.h), $(MICROHTTPD)),)
 all: $(WORKER)
 install: install-worker
 uninstall: uninstall-worker
@@ -221,10 +226,10 @@ $(PROGRAM_OBJS): override CPPFLAGS += -I$(LIBPQ_INCLUDE)
 
 # 18: libpq_pgport no longer names libpgcommon, which hmac_program.c needs.
 $(WORKER): $(PROGRAM_OBJS) $(ENGINE_OBJS)
-	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) $(libpq_pgport) -L$(pkglibdir) $(filter -lpgcommon -lpgport -lcrypto, $(LIBS)) $(ENGINE_LIBS) -lpthread -o $@
+	$(CC) $(CFLAGS) $^ $(LDFLAGS) $(LDFLAGS_EX) $(libpq_pgport) -L$(pkglibdir) $(filter -lpgcommon -lpgport -lcrypto, $(LIBS)) $(ENGINE_LIBS) -lmicrohttpd -lpthread -o $@
 
 no-worker:
-	@echo "llmq-worker is not built: libpq's headers are missing (libpq-dev on Debian)" >&2
+	@echo "llmq-worker is not built: the headers of libpq or libmicrohttpd are missing (libpq-dev, libmicrohttpd-dev on Debian)" >&2
 
 install-worker: $(WORKER)
 	$(MKDIR_P) '$(DESTDIR)$(bindir)'
@@ -239,19 +244,19 @@ uninstall-worker:
 
 .PHONY: no-worker install-worker uninstall-worker
 
-# -- The dashboard ------------------------------------------------------------------
+# -- For those who watch ------------------------------------------------------------------
 
-install: install-dashboard
-uninstall: uninstall-dashboard
+install: install-sight
+uninstall: uninstall-sight
 
-install-dashboard:
+install-sight:
 	$(MKDIR_P) '$(DESTDIR)$(datadir)/llmq'
-	$(INSTALL_DATA) $(srcdir)/share/grafana.json '$(DESTDIR)$(datadir)/llmq/'
+	$(INSTALL_DATA) $(srcdir)/share/grafana.json $(srcdir)/share/postgres_exporter.yml '$(DESTDIR)$(datadir)/llmq/'
 
-uninstall-dashboard:
-	rm -f '$(DESTDIR)$(datadir)/llmq/grafana.json'
+uninstall-sight:
+	rm -f '$(DESTDIR)$(datadir)/llmq/grafana.json' '$(DESTDIR)$(datadir)/llmq/postgres_exporter.yml'
 
-.PHONY: install-dashboard uninstall-dashboard
+.PHONY: install-sight uninstall-sight
 
 # -- The module with debug points, which tests of crashes stop at: never installed --------
 

@@ -18,10 +18,11 @@
 #include "hmac.h"
 #include "log.h"
 #include "machine.h"
+#include "metric_server.h"
 #include "options.h"
 #include "store_libpq.h"
 
-/* Descriptors for the log, the database, name servers, secrets. */
+/* Descriptors for the log, the database, name servers, secrets, and those who read metrics. */
 #define RESERVED_FILES 64
 
 /* Nobody wakes a worker that has no session of its own. */
@@ -39,11 +40,12 @@ typedef struct Program
 	LlmqLink *link;
 	LlmqStore *store;
 	LlmqEngine *engine;
-	int connections;	/* what the limit of open files allows */
-	bool heard;			/* the database can wake this worker */
-	int told;			/* how often it was told to end */
-	int64_t stop_at_us; /* calls are ended then; INT64_MAX: nobody has told it to end */
-	int64_t exit_at_us; /* it ends then, whatever is left */
+	LlmqMetricServer *metrics; /* or NULL */
+	int connections;		   /* what the limit of open files allows */
+	bool heard;				   /* the database can wake this worker */
+	int told;				   /* how often it was told to end */
+	int64_t stop_at_us;		   /* calls are ended then; INT64_MAX: nobody has told it to end */
+	int64_t exit_at_us;		   /* it ends then, whatever is left */
 	int64_t began_us;
 } Program;
 
@@ -109,6 +111,36 @@ engine_options(const Program *program)
 							   .heartbeat_idle = !program->heard};
 }
 
+static bool
+write_metrics(void *context, LlmqBuffer *text)
+{
+	const Program *program = context;
+
+	return llmq_engine_write_metrics(program->engine, text);
+}
+
+/* Listens for those who read metrics, if that was asked for: before anything else, which it could
+ * spoil. */
+static LlmqExit
+start_metrics(Program *program)
+{
+	char place[256];
+	char line[sizeof(place) + 32];
+
+	if (program->options.metrics.length == 0)
+		return LLMQ_EXIT_DONE;
+	program->metrics = llmq_metric_server_start(&program->options.metrics, write_metrics, program,
+												place, sizeof(place));
+	if (program->metrics == NULL)
+	{
+		fprintf(stderr, "llmq-worker: %s\n", place);
+		return LLMQ_EXIT_MACHINE;
+	}
+	snprintf(line, sizeof(line), "metrics are at %s", place);
+	llmq_log_write(LLMQ_LOG_INFO, line);
+	return LLMQ_EXIT_DONE;
+}
+
 static LlmqExit
 start(Program *program)
 {
@@ -164,9 +196,10 @@ wait_for_something(Program *program, const sigset_t *waiting)
 	int64_t span =
 		sooner(llmq_engine_timeout(program->engine), llmq_store_libpq_timeout(program->store));
 	struct timespec timeout;
-	struct pollfd ready[2];
+	struct pollfd ready[3];
 	bool writes;
 
+	span = sooner(span, llmq_metric_server_timeout(program->metrics));
 	span = sooner(span, sooner(program->stop_at_us, program->exit_at_us) - now);
 	if (program->options.once)
 		span = sooner(span, UNHEARD_POLL_US);
@@ -176,7 +209,9 @@ wait_for_something(Program *program, const sigset_t *waiting)
 	ready[0] = (struct pollfd){.fd = llmq_engine_fd(program->engine), .events = POLLIN};
 	ready[1] = (struct pollfd){.fd = llmq_store_libpq_fd(program->store, &writes)};
 	ready[1].events = writes ? POLLIN | POLLOUT : POLLIN;
-	(void) ppoll(ready, 2, &timeout, waiting);
+	ready[2] = (struct pollfd){.fd = llmq_metric_server_fd(program->metrics),
+							   .events = POLLIN}; /* or -1 */
+	(void) ppoll(ready, 3, &timeout, waiting);
 }
 
 /* Whether the session hears notifications is another thing with each connection. */
@@ -253,6 +288,7 @@ run(Program *program, const sigset_t *waiting)
 		obey_signals(program);
 		hear_database(program);
 		llmq_engine_dispatch(program->engine);
+		llmq_metric_server_dispatch(program->metrics);
 		look_around(program);
 		if (llmq_machine_clock().mono_us >= program->exit_at_us)
 			return llmq_engine_state(program->engine) == LLMQ_ENGINE_OUTDATED ? LLMQ_EXIT_OUTDATED
@@ -273,9 +309,12 @@ main(int argc, char **argv)
 	llmq_log_open(program.options.name, program.options.log_json, program.options.log_level);
 	install_signals(&waiting);
 	program.began_us = llmq_machine_clock().mono_us;
-	status = start(&program);
+	status = start_metrics(&program);
+	if (status == LLMQ_EXIT_DONE)
+		status = start(&program);
 	if (status == LLMQ_EXIT_DONE)
 		status = run(&program, &waiting);
+	llmq_metric_server_stop(program.metrics);
 	llmq_engine_destroy(program.engine);
 	llmq_store_libpq_destroy(program.store);
 	/* A thread that still connects must not see the end of what it uses. */

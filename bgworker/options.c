@@ -35,6 +35,8 @@ static const char help[] =
 	"      --poll-interval=SECONDS   between two looks of an idle worker (default: 5)\n"
 	"      --drain=SECONDS           time that calls under way have to end, when this program\n"
 	"                                is told to (default: 30)\n"
+	"      --metrics=[ADDRESS:]PORT  serve metrics for Prometheus there (default: do not; the\n"
+	"                                address is loopback unless it is given)\n"
 	"      --once                    end when there is nothing more to do just now\n"
 	"      --pooler=session|transaction\n"
 	"                                what the pooler in between lends (default: find out)\n"
@@ -52,6 +54,7 @@ enum
 {
 	OPTION_POLL_INTERVAL = 256,
 	OPTION_DRAIN,
+	OPTION_METRICS,
 	OPTION_ONCE,
 	OPTION_POOLER,
 	OPTION_LOG_FORMAT,
@@ -65,6 +68,7 @@ static const struct option long_options[] = {
 	{"secrets-directory", required_argument, NULL, 's'},
 	{"poll-interval", required_argument, NULL, OPTION_POLL_INTERVAL},
 	{"drain", required_argument, NULL, OPTION_DRAIN},
+	{"metrics", required_argument, NULL, OPTION_METRICS},
 	{"once", no_argument, NULL, OPTION_ONCE},
 	{"pooler", required_argument, NULL, OPTION_POOLER},
 	{"log-format", required_argument, NULL, OPTION_LOG_FORMAT},
@@ -179,6 +183,14 @@ read_name(LlmqOptions *options, const char *text)
 }
 
 static bool
+read_metrics(LlmqOptions *options, const char *text)
+{
+	if (llmq_metric_address_read(text, &options->metrics))
+		return true;
+	return refuse("metrics", text, "[ADDRESS:]PORT, as in 9464, 10.0.0.5:9464 or [::1]:9464");
+}
+
+static bool
 add_queue(LlmqOptions *options, const char *name)
 {
 	if (options->queue_count == LLMQ_QUEUES_MAX)
@@ -206,6 +218,8 @@ read_option(LlmqOptions *options, int option, const char *value)
 								&options->poll_interval_us);
 		case OPTION_DRAIN:
 			return read_seconds("drain", value, 0, &options->drain_us);
+		case OPTION_METRICS:
+			return read_metrics(options, value);
 		case OPTION_ONCE:
 			options->once = true;
 			return true;

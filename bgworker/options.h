@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "engine.h"
+#include "metric_server.h"
 
 #define LLMQ_QUEUES_MAX 64
 
@@ -16,7 +17,7 @@
 typedef enum LlmqExit
 {
 	LLMQ_EXIT_DONE = 0,		/* as it was asked to; nothing is left in hand */
-	LLMQ_EXIT_MACHINE = 1,	/* the machine refuses memory, descriptors or threads */
+	LLMQ_EXIT_MACHINE = 1,	/* the machine refuses memory, descriptors, threads or a port */
 	LLMQ_EXIT_USAGE = 2,	/* the command line or the connection string makes no sense */
 	LLMQ_EXIT_OUTDATED = 3, /* the database's llmq speaks another protocol */
 	LLMQ_EXIT_AWAY = 4		/* the database was away: what was in hand returns to others later */
@@ -39,6 +40,7 @@ typedef struct LlmqOptions
 	const char *secrets_directory;
 	int64_t poll_interval_us;
 	int64_t drain_us;
+	LlmqMetricAddress metrics; /* length 0: they are not served */
 	bool once;
 	LlmqPoolerOption pooler;
 	bool log_json;

@@ -281,6 +281,17 @@ forget_settled(LlmqRelay *relay, int64_t id)
 	llmq_message_destroy(message);
 }
 
+/* Counts a message that the claim has sent, or tried to; failure is what became of it then. */
+static void
+count_notification(LlmqEngine *engine, const char *failure)
+{
+	LlmqMessageOutcome outcome = LLMQ_MESSAGE_SENT;
+
+	if (failure != NULL)
+		outcome = strcmp(failure, "dead") == 0 ? LLMQ_MESSAGE_DEAD : LLMQ_MESSAGE_RETRY;
+	llmq_metric_count_message(&engine->metrics, outcome);
+}
+
 /* One row: a message, one that is done already (notify), or a topic that is not to be had now. */
 static void
 take_claimed(LlmqEngine *engine, LlmqTopic *topic, const LlmqRows *rows, int i)
@@ -297,7 +308,10 @@ take_claimed(LlmqEngine *engine, LlmqTopic *topic, const LlmqRows *rows, int i)
 	}
 	topic->after = strtoll(llmq_rows_cell(rows, i, 1), NULL, 10);
 	if (llmq_rows_cell(rows, i, 5) == NULL)
+	{
+		count_notification(engine, llmq_rows_cell(rows, i, 6));
 		return;
+	}
 	forget_settled(&engine->relay, topic->after);
 	message = create_message(rows, i);
 	if (message == NULL)

@@ -1,16 +1,28 @@
 -- Sight for Prometheus: what workers count, and how the database stands, one row a sample.
 
--- The parts about the database have constant names, so that a look at one of them, by its name,
--- does not read the others.  Workers of one name are told apart by worker_id.
+-- The part of llmq.metric about workers.  Those of one name are told apart by worker_id.  A planner
+-- expects far more of jsonb_array_elements than there is, and would compile the query.
+CREATE OR REPLACE FUNCTION llmq.metric_lines()
+RETURNS TABLE (name text, labels jsonb, value double precision, type text, help text)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+        SELECT (f.value ->> 'name') || (s.value ->> 0),
+            s.value -> 1 || jsonb_build_object('worker', w.name, 'worker_id', w.id::text),
+            (s.value ->> 2)::double precision, f.value ->> 'type', f.value ->> 'help'
+        FROM llmq.worker_metric AS m
+        JOIN llmq.worker_session AS w ON w.id = m.worker_id
+        CROSS JOIN jsonb_array_elements(m.families) AS f
+        CROSS JOIN jsonb_array_elements(f.value -> 'samples') AS s
+        WHERE NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id);
+END
+$$;
+COMMENT ON FUNCTION llmq.metric_lines() IS 'what llmq.metric shows of workers';
+
+-- The other parts have constant names, so that who asks for a name reads none of those in vain.
 CREATE OR REPLACE VIEW llmq.metric AS
-    SELECT (f.value ->> 'name') || (s.value ->> 0) AS name,
-        s.value -> 1 || jsonb_build_object('worker', w.name, 'worker_id', w.id::text) AS labels,
-        (s.value ->> 2)::double precision AS value, f.value ->> 'type' AS type, f.value ->> 'help' AS help
-    FROM llmq.worker_metric AS m
-    JOIN llmq.worker_session AS w ON w.id = m.worker_id
-    CROSS JOIN jsonb_array_elements(m.families) AS f
-    CROSS JOIN jsonb_array_elements(f.value -> 'samples') AS s
-    WHERE NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id)
+    SELECT m.* FROM llmq.metric_lines() AS m
     UNION ALL
     SELECT 'llmq_queue_jobs', jsonb_build_object('queue', q.queue, 'state', n.state), n.jobs, 'gauge',
         'Jobs that wait, run or are dead; of each state 10,000 are counted at most.'

@@ -66,7 +66,7 @@ BEGIN
         llmq.budget, llmq.role_tenant TO %s', role);
     EXECUTE format('GRANT SELECT ON llmq.worker, llmq.queue_policy, llmq.queue_status, llmq.outbox_status, llmq.endpoint_status, llmq.budget_status, llmq.metric TO %s', role);
     PERFORM llmq.grant_routines(role, ARRAY['redrive', 'redrive_queue', 'redrive_outbox', 'prune', 'check',
-        'start_worker', 'stop_worker', 'reset_breaker', 'budget_lines', 'resume_after_restore', 'lost_sessions', 'queue_lines', 'outbox_lines', 'default_queue']);
+        'start_worker', 'stop_worker', 'reset_breaker', 'budget_lines', 'resume_after_restore', 'lost_sessions', 'queue_lines', 'outbox_lines', 'metric_lines', 'default_queue']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_admin(regrole) IS
@@ -95,4 +95,4 @@ GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
     bytes_in, billing, request_id, traceparent, cost) ON llmq.attempt TO pg_monitor;
 GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text), llmq.wait_until(text),
-    llmq.lost_sessions(bigint), llmq.queue_lines(), llmq.outbox_lines(), llmq.explain(uuid), llmq.budget_lines() TO pg_monitor;
+    llmq.lost_sessions(bigint), llmq.queue_lines(), llmq.outbox_lines(), llmq.metric_lines(), llmq.explain(uuid), llmq.budget_lines() TO pg_monitor;

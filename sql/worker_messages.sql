@@ -80,9 +80,10 @@ $$;
 -- needs.  `wanted` is an array of objects: topic, kind (of its destination), after (claim
 -- only messages with higher ids), max (how many), exclusive (not while another worker has
 -- messages of the topic), url (notify: the channel).  Messages of kind notify are sent here
--- and now, and come back with body NULL.  A row with a topic alone says that there may be
--- more which are not to be had now.  claimed_at is for settling, which nothing but this very
--- claim must be taken for: the worker's id and the message's may come again.
+-- and now, and come back with body NULL; what became of those that failed, retry or dead, is in
+-- remaining.  A row with a topic alone says that there may be more which are not to be had now.
+-- claimed_at is for settling, which nothing but this very claim must be taken for: the worker's id
+-- and the message's may come again.
 CREATE OR REPLACE FUNCTION llmq.worker_claim_messages(own bigint, wanted jsonb)
 RETURNS TABLE (topic text, id bigint, attempts int, dedupe_key text, created_at bigint, body text,
     remaining text, claimed_at bigint)

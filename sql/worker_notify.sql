@@ -29,6 +29,8 @@ BEGIN
         ELSE
             PERFORM llmq.fail_notify(p.id, of_topic, p.attempts, failure);
         END IF;
+        remaining := CASE WHEN failure IS NULL THEN NULL
+            WHEN EXISTS (SELECT FROM llmq.message_done AS d WHERE d.id = p.id) THEN 'dead' ELSE 'retry' END;
         id := p.id;
         attempts := p.attempts;
         dedupe_key := (p.message).dedupe_key;

@@ -55,7 +55,7 @@ SELECT is_empty('SELECT name FROM llmq.metric GROUP BY name, labels HAVING count
 SELECT is_empty($$SELECT name FROM llmq.metric WHERE num_nulls(name, labels, value, type, help) > 0 OR type NOT IN ('counter', 'gauge', 'histogram')$$,
     'and none lacks anything');
 
--- A look at one part of it reads no other.
+-- Who asks for one name does not read all.
 CREATE FUNCTION pg_temp.plan(name text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     line text;

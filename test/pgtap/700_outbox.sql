@@ -18,6 +18,9 @@ AS $$ SELECT pg_temp.beat(); SELECT (control ->> 'due_in')::bigint FROM llmq.wor
 CREATE FUNCTION pg_temp.claimed(own bigint, topic text, more jsonb DEFAULT '{}') RETURNS text LANGUAGE sql
 AS $$ SELECT string_agg(coalesce(id::text, 'not now'), ' ') FROM llmq.worker_claim_messages(own, jsonb_build_array(
     '{"kind": "webhook", "after": 0, "max": 10}' || jsonb_build_object('topic', topic) || more)) $$;
+CREATE FUNCTION pg_temp.notified(own bigint, channel text) RETURNS text LANGUAGE sql
+AS $$ SELECT string_agg(concat_ws(' ', id, remaining), ', ') FROM llmq.worker_claim_messages(own,
+    jsonb_build_array(jsonb_build_object('topic', 'n', 'kind', 'notify', 'after', 0, 'max', 10, 'url', channel))) $$;
 CREATE FUNCTION pg_temp.body(own bigint, topic text, more jsonb DEFAULT '{}') RETURNS jsonb LANGUAGE sql
 AS $$ SELECT body::jsonb FROM llmq.worker_claim_messages(own, jsonb_build_array(
     '{"kind": "webhook", "after": 0, "max": 1}' || jsonb_build_object('topic', topic) || more)) $$;
@@ -183,10 +186,11 @@ SELECT results_eq(format($$SELECT id, body FROM llmq.worker_claim_messages(%s, '
 SELECT is((SELECT count(*) FROM llmq.message_done WHERE id IN (:n1, :n2) AND sent_at IS NOT NULL AND attempts = 1), 2::bigint, 'they are done');
 INSERT INTO llmq.destination (topic, kind, url, max_attempts) VALUES ('n*', 'notify', 'channel', 2);
 SELECT pg_temp.say('n', 'n3') AS n3 \gset
-SELECT is(pg_temp.claimed(:worker, 'n', jsonb_build_object('kind', 'notify', 'url', repeat('x', 64))), :'n3', 'one that PostgreSQL does not take comes back as well');
+SELECT is(pg_temp.notified(:worker, repeat('x', 64)), :'n3' || ' retry', 'one that PostgreSQL does not take comes back as well, and says so');
 SELECT results_eq(format('SELECT attempts, next_attempt_at IS NOT NULL, last_error FROM llmq.outbox WHERE id = %s', :n3), $$VALUES (1, true, 'channel name too long')$$, 'and is tried again');
 UPDATE llmq.message_deferred SET next_attempt_at = now() WHERE id = :n3;
-SELECT pg_temp.poll(:worker, 0, 'x') AS polled, pg_temp.claimed(:worker, 'n', jsonb_build_object('kind', 'notify', 'url', repeat('x', 64))) AS claimed \gset
+SELECT pg_temp.poll(:worker, 0, 'x') AS polled, pg_temp.notified(:worker, repeat('x', 64)) AS notified \gset
+SELECT is(:'notified', :'n3' || ' dead', 'at last it comes back as dead');
 SELECT ok((SELECT dead_at IS NOT NULL AND attempts = 2 FROM llmq.outbox WHERE id = :n3), 'as often as its destination says');
 
 -- -- a receiver that wants no more -------------------------------------------------------------------
