@@ -343,10 +343,10 @@ setup:
 test:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(TESTS)
 
-# The same with llmq-worker programs in the place of the workers in the server; test/lib/driver.pl
+# End to end with llmq-worker programs in the place of the workers in the server; test/lib/driver.pl
 # knows what cannot be.
 test-program:
-	HOST=program LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(TESTS)
+	HOST=program LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(or $(TESTS),$(wildcard $(srcdir)/test/e2e/*.pl))
 
 # The same on other majors too: Debians that have them, in folders of /var/tmp.
 test-all: test

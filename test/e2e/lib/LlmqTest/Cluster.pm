@@ -277,6 +277,20 @@ sub kill_backend
 	return;
 }
 
+# Kills a worker, whose session is given.  Another takes its place.
+sub kill_worker
+{
+	my ($self, $session) = @_;
+	return $self->kill_backend($session) unless $self->{programs};
+	my $programs = $self->{by_database}{ $self->{db} };
+	my $process = $self->worker_process($session);
+	$_->kill9 for grep { $_->pid == $process } @{$programs};
+	@{$programs} = grep { $_->is_running } @{$programs};
+	LlmqTest::wait_for(sub { !grep { $_ == $session } $self->workers }, 20, 'its session has ended');
+	$self->start_programs;
+	return;
+}
+
 # Has the next process of llmq that comes to a debug point stop there (extension/debug_point.h).
 sub arm
 {
