@@ -246,6 +246,12 @@ run_from(int64_t from_us, int64_t span_us)
 }
 
 static void
+forget_figures(void)
+{
+	world.requests.total = world.tokens.total = world.refused = world.made = world.draws = 0;
+}
+
+static void
 judge(const char *name, const Counter *counter, int64_t span_us)
 {
 	double used = (double) counter->total / ((double) counter->quota * (double) span_us / MINUTE);
@@ -291,8 +297,7 @@ test_tokens(void)
 			build(workers, SLIDING_MINUTE, 0, 90000);
 			world.wrong = wrongs[i];
 			run_from(begin, MINUTE);
-			world.requests.total = world.tokens.total = world.refused = world.made = 0;
-			world.draws = 0;
+			forget_figures();
 			run_from(begin + MINUTE, HOUR);
 			snprintf(name, sizeof(name), "tokens wrong by %.1f, after a minute, %d workers",
 					 wrongs[i], workers);
@@ -314,6 +319,34 @@ test_tokens(void)
 	   "a call of more than a minute's quota is made when "
 	   "a minute is empty (%ld in an hour)",
 	   (long) world.made);
+}
+
+/* What calls really use changes at once, to half or twice what it was known to be. */
+static void
+test_change(void)
+{
+	static const double changes[][2] = {{1, 2}, {2, 1}, {1, 0.5}, {0.5, 1}};
+	static const char *const clocks[] = {"fixed", "sliding", "bucket"};
+	char name[100];
+
+	for (int workers = 1; workers <= WORKERS; workers += 2)
+		for (int clock = FIXED_MINUTE; clock <= BUCKET; clock++)
+			for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++)
+			{
+				build(workers, clock, 0, 90000);
+				world.wrong = changes[i][0];
+				run_from(begin, 10 * MINUTE);
+				world.wrong = changes[i][1];
+				forget_figures();
+				run_from(begin + 10 * MINUTE, MINUTE);
+				snprintf(name, sizeof(name),
+						 "the minute in which %.1f becomes %.1f, %s, %d workers", changes[i][0],
+						 changes[i][1], clocks[clock], workers);
+				judge(name, &world.tokens, MINUTE);
+				forget_figures();
+				run_from(begin + 11 * MINUTE, 10 * MINUTE);
+				judge("and the ten after it", &world.tokens, 10 * MINUTE);
+			}
 }
 
 static void
@@ -380,6 +413,7 @@ main(void)
 {
 	test_requests();
 	test_tokens();
+	test_change();
 	test_both();
 	test_crash();
 	test_idle();
