@@ -93,6 +93,7 @@ ok(wait_for(sub { $pg->sql(q{SELECT count(*) FROM llmq.job_status WHERE queue = 
 	10, 'the reason'), 'who waits for a quota says so, and until when');
 is($pg->sql(q{SELECT string_agg(DISTINCT format('%s %s %s', state, deliveries, attempts), ', ') FROM llmq.job_status WHERE wait_reason = 'limiter'}),
 	'ready 0 0', 'waiting costs no delivery and no attempt');
+is($pg->sql('SELECT sum(in_flight) FROM llmq.worker'), 0, 'and no place in a worker');
 is($pg->sql(q{SELECT wait_reason FROM llmq.endpoint_status WHERE endpoint = 'slow'}), 'limiter', 'llmq.endpoint_status says so, too');
 wait_for(sub { calls_of('slow') == 2 }, 30, 'the second call');
 is_deeply([ map { $_->{job} } calls_of('slow') ], [ 'slow-1', 'slow-2' ], 'the order within the queue holds');

@@ -172,6 +172,46 @@ test_headers(void)
 	is_string(verdict.request_id, "a\xEF\xBF\xBD", "the request's id is kept, clean");
 }
 
+/* What successes say of limits, in calls like the one that they answer. */
+static void
+test_left(void)
+{
+	const char *chat =
+		"{\"choices\":[{\"message\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}],"
+		"\"usage\":{\"prompt_tokens\":100,\"completion_tokens\":50}}";
+	const char *claude = "{\"type\":\"message\",\"content\":[{\"type\":\"text\",\"text\":\"a\"}],"
+						 "\"stop_reason\":\"end_turn\","
+						 "\"usage\":{\"input_tokens\":100,\"output_tokens\":49}}";
+
+	READ(CHAT, chat);
+	is_int(verdict.left_calls, -1, "an answer without limits says nothing of them");
+	READ(CHAT, chat,
+		 .headers = "x-ratelimit-remaining-requests: 59\nx-ratelimit-reset-requests: 1s\n"
+					"x-ratelimit-remaining-tokens: 3000\nx-ratelimit-reset-tokens: 6m0s\n");
+	is_int(verdict.left_calls, 20, "OpenAI: 3,000 tokens are twenty calls of 150");
+	is_int(verdict.left_for_us, 360000000, "for the time until that limit is whole again");
+	READ(CHAT, chat,
+		 .headers = "x-ratelimit-remaining-requests: 5\nx-ratelimit-reset-requests: 1m\n"
+					"x-ratelimit-remaining-tokens: 3000\nx-ratelimit-reset-tokens: 20ms\n");
+	is_int(verdict.left_calls, 5, "of several limits the one that makes slowest counts");
+	READ(ANTHROPIC, claude,
+		 .headers = "anthropic-ratelimit-requests-remaining: 3\n"
+					"anthropic-ratelimit-requests-reset: 2026-01-15T10:00:30Z\n");
+	is_int(verdict.left_calls, 3, "Anthropic: three calls are left");
+	is_int(verdict.left_for_us, 30000000, "until a time");
+	READ(ANTHROPIC, claude,
+		 .headers = "Date: Thu, 15 Jan 2026 10:00:20 GMT\n"
+					"anthropic-ratelimit-output-tokens-remaining: 200\n"
+					"anthropic-ratelimit-output-tokens-reset: 2026-01-15T10:00:30Z\n"
+					"anthropic-ratelimit-input-tokens-remaining: 90000\n"
+					"anthropic-ratelimit-input-tokens-reset: 2026-01-15T10:00:30Z\n");
+	is_int(verdict.left_calls, 4, "tokens of answers, and of what is sent, are limits, too");
+	is_int(verdict.left_for_us, 10000000, "and the time is that of the answer's own clock");
+	READ(CHAT, chat,
+		 .headers = "x-ratelimit-remaining-requests: few\nx-ratelimit-reset-requests: soon\n");
+	is_int(verdict.left_calls, -1, "what cannot be read says nothing");
+}
+
 static void
 test_interim(void)
 {
@@ -282,6 +322,7 @@ main(void)
 	test_errors_in_streams();
 	test_ends();
 	test_headers();
+	test_left();
 	test_interim();
 	test_options();
 	test_stored();
