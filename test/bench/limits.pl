@@ -71,6 +71,8 @@ sub load
 	figure('calls', $made);
 	figure('refused', sprintf('%.2f %%', 100 * $state->{refused} / $made), 'under 1 %');
 	figure('of the quota used', sprintf('%.1f %%', 100 * $used * 60 / $SECONDS), 'at least 95 %');
+	record("limits.$kind.$workers.$clock.used" => sprintf '%.1f', 100 * $used * 60 / $SECONDS);
+	record("limits.$kind.$workers.$clock.refused" => sprintf '%.2f', 100 * $state->{refused} / $made);
 	figure('draws a second', sprintf('%.1f', draws($pg) / ($SECONDS + 1)), "at most $workers");
 	$pg->sql('SELECT count(*) FROM llmq.ready') > 0 or wrong('there was not enough to do');
 	$pg->stop('immediate');

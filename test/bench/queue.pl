@@ -212,6 +212,8 @@ sub backlog
 	figure('claim, otherwise empty queue: median', sprintf('%.2f ms', $claim));
 	figure('claim, large backlog: median', sprintf('%.2f ms', $large_claim));
 	figure('ratio', sprintf('%.2f', $large_claim / $claim), 'at most 1.3');
+	record('backlog.none' => sprintf '%.3f', $claim);
+	record('backlog.large' => sprintf '%.3f', $large_claim);
 	figure('settle, empty; large; ratio', sprintf('%.2f; %.2f; %.2f', $settle, $large_settle, $large_settle / $settle));
 	$pg->stop('fast');
 	return;

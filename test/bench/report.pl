@@ -14,9 +14,11 @@ use POSIX qw(strftime);
 my $is_quick = length($ENV{QUICK} // '') && $ENV{QUICK};
 my $REPEATS = $ENV{REPEATS} || ($is_quick ? 1 : 3);
 
-# Bench and its parts; in a quick run with less of everything, and without what takes a minute whatever it is given.
-my @AGAIN = ([ queue => 'speed' ], [ worker => 'trickle submit_many peers' ], [ relay => 'ordered topics wide' ]);
-my @ONCE = ([ queue => 'flat' ], $is_quick ? () : ([ worker => 'wide mixed' ], [ scale => 'scale wide' ]));
+# Bench, its parts, and what else it is told; in a quick run with less of everything, and without what takes a minute
+# whatever it is told.
+my @AGAIN = ([ queue => 'speed' ], [ worker => 'trickle submit_many pgbench peers' ], [ relay => 'ordered topics wide' ]);
+my @ONCE = ([ queue => 'flat' ], $is_quick ? () : ([ queue => 'backlog', BACKLOG => 200_000 ], [ worker => 'wide mixed' ], [ scale => 'scale wide' ],
+	[ limits => 'requests tokens three sliding', LOAD_SECONDS => 60 ]));
 my %QUICK = (JOBS => 2000, TRICKLE => 40, MESSAGES => 2000, SPEED_SECONDS => 2, LOAD_SECONDS => 20);
 
 my $notes = LlmqTest::test_dir() . '/notes';
@@ -26,9 +28,9 @@ my %runs;
 my $failed = 0;
 for my $repeat (1 .. $REPEATS)
 {
-	run_bench(@{$_}, "run $repeat of $REPEATS") for @AGAIN;
+	run_bench("run $repeat of $REPEATS", @{$_}) for @AGAIN;
 }
-run_bench(@{$_}, 'the only run') for @ONCE;
+run_bench('the only run', @{$_}) for @ONCE;
 
 my %report = (runs => \%runs, settings => settings(), machine => machine(), versions => versions(), about => {
 	date => strftime('%Y-%m-%d', gmtime $started), minutes => int((time - $started) / 60 + 0.5), repeats => 0 + $REPEATS,
@@ -40,10 +42,10 @@ exit $failed;
 # Runs some parts of a bench, and adds what they have noted to %runs: one list of numbers for each key.
 sub run_bench
 {
-	my ($bench, $parts, $which) = @_;
+	my ($which, $bench, $parts, %told) = @_;
 	print "\n== $bench: $parts ($which)\n";
 	unlink $notes;
-	local %ENV = (%ENV, $is_quick ? %QUICK : (), PARTS => $parts, BENCH_RECORD => $notes);
+	local %ENV = (%ENV, $is_quick ? %QUICK : (), %told, PARTS => $parts, BENCH_RECORD => $notes);
 	system($^X, '-Itest/e2e/lib', '-Itest/bench', "test/bench/$bench.pl") == 0 or $failed = 1;
 	my %noted;
 	if (open(my $file, '<', $notes))
