@@ -19,6 +19,8 @@
 #define SETTLE_FAILURES_DEAD	   5
 #define SETTLE_FAILURES_UNRECORDED 7
 
+#define LOCK_NOT_AVAILABLE "55P03"
+
 /* When the next ended job may be settled; LLMQ_NEVER: there is none. */
 int64_t
 llmq_engine_settle_due(const LlmqEngine *engine)
@@ -38,6 +40,7 @@ llmq_engine_settle_due(const LlmqEngine *engine)
 void
 llmq_engine_begin_settle(LlmqEngine *engine)
 {
+	int most = LLMQ_SETTLE_BATCH_JOBS;
 	LlmqBuffer entries;
 	LlmqJob *next;
 
@@ -47,16 +50,15 @@ llmq_engine_begin_settle(LlmqEngine *engine)
 		next = job->next;
 		if (job->settle_at_us > engine->now.mono_us)
 			continue;
+		if (job->settle_most > 0 && job->settle_most < most)
+			most = job->settle_most;
 		if (engine->settling.count > 0 &&
-			(job->solo || engine->settling.count >= LLMQ_SETTLE_BATCH_JOBS ||
-			 entries.len >= LLMQ_SETTLE_BATCH_BYTES))
+			(engine->settling.count >= most || entries.len >= LLMQ_SETTLE_BATCH_BYTES))
 			break;
 		llmq_buffer_append_char(&entries, engine->settling.count == 0 ? '[' : ',');
 		llmq_settle_append(&entries, job);
 		llmq_job_list_remove(&engine->ended, job);
 		llmq_job_list_add(&engine->settling, job);
-		if (job->solo)
-			break;
 	}
 	llmq_buffer_append_char(&entries, ']');
 	llmq_engine_begin(
@@ -151,12 +153,14 @@ llmq_engine_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
 /*
  * The transaction was rolled back and the answers are still in hand.  A batch
  * is taken apart; a row that keeps failing alone for a reason that does not pass
- * is stored with less, and in the end goes dead, alone.
+ * is stored with less, and in the end goes dead, alone.  One that waited for a lock,
+ * somebody else's open transaction holds the key of a message say, is halved each time,
+ * until who waits does so alone.
  */
 void
 llmq_engine_fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 {
-	bool alone = engine->settling.count == 1;
+	int count = engine->settling.count;
 	bool passes = llmq_store_error_passes(rows->sqlstate);
 
 	while (engine->settling.head != NULL)
@@ -167,12 +171,14 @@ llmq_engine_fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 		llmq_job_list_add(&engine->ended, job);
 		if (passes)
 		{
+			if (strcmp(rows->sqlstate, LOCK_NOT_AVAILABLE) == 0)
+				job->settle_most = (count + 1) / 2;
 			job->settle_at_us =
 				engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
 			continue;
 		}
-		job->solo = true;
-		if (!alone)
+		job->settle_most = 1;
+		if (count > 1)
 			continue; /* at once, one by one */
 		job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_failures);
 		job->settle_failures++;

@@ -101,7 +101,7 @@ typedef struct LlmqJob
 	int settle_failures;
 	int settle_waits; /* times that somebody had locked it */
 	int64_t settle_at_us;
-	bool solo;		   /* settles alone, so that it spoils no batch */
+	int settle_most;   /* it settles in batches of so many at most; 0: any */
 	bool raw_response; /* store the response as a string */
 	bool unrecorded;   /* leave the attempts out */
 } LlmqJob;

@@ -15,6 +15,7 @@
 #include "email.h"
 #include "secret.h"
 #include "settle.h"
+#include "trace.h"
 
 /* When a destination that cannot be used is tried again, unless its row changes before. */
 #define UNUSABLE_WAIT_US 10000000
@@ -82,6 +83,8 @@ send_webhook(LlmqEngine *engine, LlmqMessage *message)
 		return false;
 	snprintf(id, sizeof(id), "%" PRId64, message->id);
 	webhook.id = id;
+	webhook.traceparent =
+		llmq_trace_child(message->arena, message->traceparent, llmq_random_bits(&engine->random));
 	if (!llmq_webhook_request(message->arena, &webhook, engine->options.hmac, &message->request,
 							  &reason))
 		return set_aside(engine, message, reason == NULL ? error : reason);

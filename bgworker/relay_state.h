@@ -43,7 +43,8 @@ typedef struct LlmqMessage
 	int64_t claimed_us; /* tells this claim from others, see llmq.worker_settle_messages */
 	int attempts;		/* before this one */
 	const char *dedupe_key;
-	int64_t created_us; /* wall clock */
+	int64_t created_us;		 /* wall clock */
+	const char *traceparent; /* whose trace it belongs to, or NULL */
 	const char *body; /* webhook: as it is sent; email: an object, see llmq.worker_claim_messages */
 	size_t body_len;
 	const char *remaining; /* email: JSON array of those who have not got it yet; NULL: all */

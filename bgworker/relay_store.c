@@ -248,6 +248,7 @@ create_message(const LlmqRows *rows, int i)
 	message->body = llmq_arena_strndup(arena, body, message->body_len);
 	message->remaining = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 6));
 	message->claimed_us = strtoll(llmq_rows_cell(rows, i, 7), NULL, 10);
+	message->traceparent = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 8));
 	if (!llmq_arena_failed(arena))
 		return message;
 	llmq_arena_destroy(arena);

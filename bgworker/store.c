@@ -35,7 +35,7 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 	[LLMQ_OP_CLAIM_MESSAGES] =
 		{"relay-claim",
 		 "SELECT topic, id, attempts, dedupe_key, created_at, body, remaining, "
-		 "claimed_at "
+		 "claimed_at, traceparent "
 		 "FROM llmq.worker_claim_messages($1::bigint, $2::jsonb)",
 		 2, false},
 	[LLMQ_OP_SETTLE_MESSAGES] = {"relay-settle",

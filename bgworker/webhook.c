@@ -27,8 +27,8 @@
 
 #define MAC_BYTES 32
 
-/* Content-Type, Idempotency-Key, and the three of the standard. */
-#define OWN_HEADERS_MAX 5
+/* Content-Type, Idempotency-Key, traceparent, and the three of the standard. */
+#define OWN_HEADERS_MAX 6
 
 /* A part of the signature: "v1,", the code, a space. */
 #define SIGNATURE_MAX_BYTES (3 + LLMQ_BASE64_ENCODED(MAC_BYTES) + 1)
@@ -91,6 +91,8 @@ write_request(LlmqHttpWriter *writer, const LlmqWebhook *webhook, LlmqHmacSha256
 	request->own_connection = true;
 	return llmq_http_add_header(writer, "Content-Type", "", "application/json") &&
 		   (key == NULL || llmq_http_add_header(writer, "Idempotency-Key", "", key)) &&
+		   (webhook->traceparent == NULL ||
+			llmq_http_add_header(writer, "traceparent", "", webhook->traceparent)) &&
 		   llmq_http_add_header(writer, "webhook-id", "", webhook->id) &&
 		   llmq_http_add_header(writer, "webhook-timestamp", "", timestamp) &&
 		   add_signature(writer, hmac, text, head + webhook->body_len);

@@ -31,6 +31,7 @@ typedef struct LlmqWebhook
 	const char *secret;			 /* whsec_ secrets with white space between them; NULL: unsigned */
 	const char *id;				 /* webhook-id: printable ASCII without a dot */
 	const char *idempotency_key; /* any text; NULL: none */
+	const char *traceparent;	 /* as W3C Trace Context has it; NULL: none */
 	int64_t timestamp_s;		 /* of this attempt, since the Unix epoch */
 	const char *body;			 /* JSON */
 	size_t body_len;
@@ -42,7 +43,7 @@ typedef struct LlmqWebhook
  * could succeed.  False with NULL in *error: memory is out, or no HMAC to be had.
  *
  * Headers: the destination's own, then, unless it has set one of that name,
- * Content-Type and Idempotency-Key; webhook-id, webhook-timestamp and
+ * Content-Type, Idempotency-Key and traceparent; webhook-id, webhook-timestamp and
  * webhook-signature, which are nobody else's to set.  The signature has one part
  * for each secret, so that receivers may change to a new one when they like.  If
  * a header of the destination's holds ${credential}, that stands for the secret,

@@ -32,6 +32,14 @@ BEGIN
 END
 $$;
 
+-- Whose trace a message belongs to: its payload's, or its job's; NULL: nobody's.
+CREATE OR REPLACE FUNCTION llmq.message_trace(m llmq.message) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$
+    SELECT coalesce(llmq.traceparent(m.payload),
+        (SELECT llmq.traceparent(j.metadata) FROM llmq.job AS j WHERE j.job_id = m.job_id))
+$$;
+
 -- The body of a webhook (Standard Webhooks 1.0.0: type, timestamp, data).
 CREATE OR REPLACE FUNCTION llmq.webhook_body(m llmq.message) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL SAFE

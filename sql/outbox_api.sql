@@ -20,7 +20,8 @@ DECLARE
     kept llmq.message;
 BEGIN
     PERFORM llmq.check_required('topic', topic, 128), llmq.check_required('dedupe_key', dedupe_key, 512),
-        llmq.check_dedupe_key(dedupe_key), llmq.check_mail(topic, payload, false);
+        llmq.check_dedupe_key(dedupe_key), llmq.check_mail(topic, payload, false),
+        llmq.check_payload(topic, payload);
     entry.tenant := caller;
     entry.topic := topic;
     entry.dedupe_key := dedupe_key;

@@ -16,6 +16,22 @@ BEGIN
 END
 $$;
 
+-- A message must fit into one claim, with room for what becomes of it in memory.
+CREATE OR REPLACE FUNCTION llmq.check_payload(topic text, payload jsonb) RETURNS void
+LANGUAGE plpgsql STABLE PARALLEL SAFE
+AS $$
+DECLARE
+    most constant int := 16 * 1024 * 1024; -- bytes of JSON
+    size constant int := octet_length(payload::text);
+BEGIN
+    IF size > most THEN
+        PERFORM llmq.fail('54000', 'the payload of an outbox message must have at most 16 MiB',
+            format('That of topic "%s" has %s bytes.', topic, size),
+            'Store what is large elsewhere, and send where it is.');
+    END IF;
+END
+$$;
+
 -- The outbox entries of a job: shape, lengths, keys that differ.
 CREATE OR REPLACE FUNCTION llmq.check_outbox(outbox jsonb, job_id uuid) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL SAFE
@@ -44,7 +60,8 @@ BEGIN
             PERFORM llmq.fail('PT400', 'dedupe_key must be a string', entry::text, 'Leave it out for the default.');
         END IF;
         PERFORM llmq.check_length('dedupe_key', entry ->> 'dedupe_key', 512);
-        PERFORM llmq.check_dedupe_key(entry ->> 'dedupe_key'), llmq.check_mail(entry ->> 'topic', entry -> 'payload', true);
+        PERFORM llmq.check_dedupe_key(entry ->> 'dedupe_key'), llmq.check_mail(entry ->> 'topic', entry -> 'payload', true),
+            llmq.check_payload(entry ->> 'topic', entry -> 'payload');
         IF coalesce(entry ->> 'on', 'succeeded') NOT IN ('succeeded', 'dead') THEN
             PERFORM llmq.fail('PT400', '"on" of an outbox entry must be succeeded or dead',
                 format('It is %s.', entry -> 'on'), 'Leave it out for succeeded.');

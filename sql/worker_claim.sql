@@ -5,8 +5,8 @@
 
 -- Claims the ready jobs with these seqs, as far as nobody else has them: moves
 -- them under leases of this worker and returns what the calls need.  A row with
--- a seq alone names a job that was not to be had now, because somebody has locked it
--- or its queue is paused: it may be later.
+-- a seq alone names a job that was not to be had now, because somebody has locked it,
+-- its queue is paused, or those before it are so large: it may be later.
 -- Jobs too old to be delivered die here.
 -- Long: what it called it would pay for in every claim.
 CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
@@ -19,6 +19,7 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
+    most constant bigint := 32 * 1024 * 1024; -- bytes of prompts in one claim, but for the last job
     standard constant llmq.queue := llmq.default_queue();
     picked llmq.placement[];
     expired llmq.placement[];
@@ -30,11 +31,19 @@ DECLARE
         SELECT name FROM llmq.endpoint WHERE enabled AND idempotency_header IS NOT NULL);
 BEGIN
     PERFORM llmq.check_session(own);
-    WITH target AS MATERIALIZED (
-        SELECT r.seq FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq
+    WITH free AS MATERIALIZED (
+        SELECT r.seq, r.job_id FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq
         LEFT JOIN llmq.queue AS q ON q.name = r.queue
         WHERE q.paused IS NOT TRUE
         FOR UPDATE OF r SKIP LOCKED
+    ), target AS MATERIALIZED (
+        -- Sizes as they are stored, which can be told without reading: of JSON the compressed one.
+        SELECT t.seq FROM (
+            SELECT f.seq, sum(coalesce(octet_length(j.prompt), 0) + coalesce(octet_length(j.system), 0)
+                + coalesce(pg_column_size(j.messages), 0) + coalesce(pg_column_size(j.params), 0))
+                OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+            FROM free AS f LEFT JOIN llmq.job AS j ON j.job_id = f.job_id) AS t
+        WHERE coalesce(t.before, 0) < most
     ), gone AS (
         DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq RETURNING r.*
     )

@@ -83,10 +83,10 @@ $$;
 -- and now, and come back with body NULL; what became of those that failed, retry or dead, is in
 -- remaining.  A row with a topic alone says that there may be more which are not to be had now.
 -- claimed_at is for settling, which nothing but this very claim must be taken for: the worker's id
--- and the message's may come again.
+-- and the message's may come again.  traceparent is whose trace a webhook belongs to.
 CREATE OR REPLACE FUNCTION llmq.worker_claim_messages(own bigint, wanted jsonb)
 RETURNS TABLE (topic text, id bigint, attempts int, dedupe_key text, created_at bigint, body text,
-    remaining text, claimed_at bigint)
+    remaining text, claimed_at bigint, traceparent text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -104,9 +104,9 @@ BEGIN
             RETURN NEXT;
         ELSIF w.kind = 'notify' THEN
             RETURN QUERY
-                SELECT w.topic, n.*, NULL::bigint FROM llmq.notify_topic(w.topic, w.after, w.max, w.url) AS n;
+                SELECT w.topic, n.*, NULL::bigint, NULL::text FROM llmq.notify_topic(w.topic, w.after, w.max, w.url) AS n;
         ELSE
-            FOR id, attempts, dedupe_key, created_at, body, remaining, claimed_at IN
+            FOR id, attempts, dedupe_key, created_at, body, remaining, claimed_at, traceparent IN
                 SELECT * FROM llmq.claim_topic(own, w.topic, w.kind, w.after, w.max, room)
             LOOP
                 room := room - coalesce(octet_length(body), 0);
@@ -158,7 +158,7 @@ $$;
 CREATE OR REPLACE FUNCTION llmq.claim_topic(
     own bigint, of_topic text, kind text, after bigint, max_messages int, room bigint)
 RETURNS TABLE (id bigint, attempts int, dedupe_key text, created_at bigint, body text, remaining text,
-    claimed_at bigint)
+    claimed_at bigint, traceparent text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $$
@@ -172,7 +172,7 @@ BEGIN
     FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, max_messages) LOOP
         IF room <= 0 THEN
             RETURN QUERY SELECT NULL::bigint, NULL::int, NULL::text, NULL::bigint, NULL::text, NULL::text,
-                NULL::bigint;
+                NULL::bigint, NULL::text;
             EXIT;
         END IF;
         id := p.id;
@@ -181,6 +181,7 @@ BEGIN
         created_at := llmq.epoch_microseconds((p.message).created_at);
         body := CASE kind WHEN 'email' THEN llmq.mail_body(p.message) ELSE llmq.webhook_body(p.message) END;
         remaining := p.remaining::text;
+        traceparent := llmq.message_trace(p.message);
         RETURN NEXT;
         room := room - octet_length(body);
         ids := ids || id;

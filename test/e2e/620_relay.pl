@@ -65,6 +65,18 @@ like($hook->{headers}{'content-type'}, qr{^application/json}, 'the body is said 
 isnt(final($id)->{sent_at}, undef, 'the message is marked as sent');
 is(message($id)->{attempts}, 1, 'after one attempt');
 
+is($hook->{headers}{traceparent}, undef, 'without a trace none is named');
+
+my $trace = '4bf92f3577b34da6a3ce929d0e0e4736';
+my $parent = "00-$trace-00f067aa0ba902b7-01";
+destination('traced');
+$pg->submit(prompt => 'Go. [job:traced]', idempotency_key => 'traced', metadata => { traceparent => $parent }, outbox => [ { topic => 'traced' } ]);
+$receiver->wait_for_received(1, '/traced');
+enqueue('traced', 'traced', { traceparent => $parent });
+my @spans = map { $_->{headers}{traceparent} } $receiver->wait_for_received(2, '/traced');
+is(scalar(grep { ($_ // '') =~ /^00-$trace-(?!0{16})[0-9a-f]{16}-01\z/ } @spans), 2, 'a webhook carries the trace of its job, or of its payload');
+is(scalar(keys %{ { map { $_ => 1 } @spans, $parent } }), 3, 'as a span of its own');
+
 destination('signed-once', credential => 'old');
 enqueue('signed-once', 'k1');
 is_deeply(($receiver->wait_for_received(1, '/signed-once'))[0]{verified}, [0], 'one secret signs once');

@@ -50,6 +50,15 @@ SELECT is(pg_temp.poll(:worker, :a2 + 1000), jsonb_build_object('tip', :a2 + 100
     'the next one goes on behind them');
 ROLLBACK TO many;
 
+-- -- limits --------------------------------------------------------------------------------------
+
+SELECT lives_ok($$SELECT llmq.enqueue_outbox('large', to_jsonb(repeat('x', 16 * 1024 * 1024 - 2)), 'large')$$, 'a payload may have 16 MiB');
+SELECT throws_ok($$SELECT llmq.enqueue_outbox('large', to_jsonb(repeat('x', 16 * 1024 * 1024 - 1)), 'larger')$$, '54000',
+    'the payload of an outbox message must have at most 16 MiB', 'and no more');
+SELECT throws_ok($$SELECT llmq.submit('Hello', 'larger', outbox => jsonb_build_array(jsonb_build_object(
+    'topic', 'large', 'payload', repeat('x', 16 * 1024 * 1024 - 1))))$$, '54000', NULL, 'nor has that of a job''s message');
+ROLLBACK TO many;
+
 -- -- claiming ----------------------------------------------------------------------------------
 
 SELECT is(pg_temp.claimed(:worker, 'a', '{"max": 1}'), :'a1', 'messages are claimed in order of id, as many as are wanted');
@@ -71,7 +80,7 @@ SELECT is(pg_temp.place((:'row'::jsonb ->> 'id')::bigint), 'message_lease', 'and
 SELECT is(pg_temp.settle(:worker, jsonb_build_array(jsonb_build_object('id', :'row'::jsonb -> 'id', 'claimed_at', 1, 'outcome', 'dead'),
     jsonb_build_object('id', :'row'::jsonb -> 'id', 'claimed_at', :'row'::jsonb -> 'claimed_at', 'outcome', 'sent'))), 'settled', 'the present one counts');
 SELECT ok((SELECT sent_at IS NOT NULL FROM llmq.message_done WHERE id = (:'row'::jsonb ->> 'id')::bigint), 'alone');
-SELECT is(:'row'::jsonb - 'id' - 'created_at' - 'claimed_at', '{"topic": "d", "attempts": 0, "dedupe_key": "key of d", "remaining": null}', 'a claim tells what sending needs');
+SELECT is(:'row'::jsonb - 'id' - 'created_at' - 'claimed_at', '{"topic": "d", "attempts": 0, "dedupe_key": "key of d", "remaining": null, "traceparent": null}', 'a claim tells what sending needs');
 SELECT is((:'row'::jsonb ->> 'created_at')::bigint, (SELECT (extract(epoch FROM created_at) * 1000000)::bigint FROM llmq.message WHERE topic = 'd'),
     'its time in microseconds');
 

@@ -22,6 +22,8 @@ typedef struct FakeJob
 	bool visible; /* its transaction has committed */
 	bool claimed;
 	bool spoils; /* a settle with it fails */
+	bool waits;	 /* a settle with it runs into a lock */
+	int batch;	 /* how many were in its last settle */
 	int settles; /* that it was in */
 	bool raw;	 /* the last one had its response as a string */
 	char outcome[16];
@@ -221,6 +223,7 @@ static LlmqStoreStatus
 answer_settle(LlmqRows *rows)
 {
 	bool spoiled = false;
+	bool locked = false;
 	size_t i;
 	json_t *entry;
 
@@ -230,12 +233,16 @@ answer_settle(LlmqRows *rows)
 		FakeJob *job = &store.jobs[number_of(json_string_value(json_object_get(entry, "job_id")))];
 
 		job->settles++;
+		job->batch = (int) json_array_size(store.params);
+		locked |= job->waits;
 		job->raw |= json_is_true(json_object_get(entry, "raw_response"));
 		spoiled |= job->spoils &&
 				   strcmp(json_string_value(json_object_get(entry, "outcome")), "dead") != 0;
 	}
 	if (spoiled)
 		return fail(rows, "22P02");
+	if (locked)
+		return fail(rows, "55P03");
 	if (store.settle_failures > 0)
 	{
 		store.settle_failures--;
@@ -387,6 +394,32 @@ test_spoiled_batch(void)
 	stop(engine);
 }
 
+/* When the clock is moved on, all that wait for another settle are due at once. */
+static void
+test_locked_batch(void)
+{
+	LlmqEngine *engine = start(true, 8);
+	int batch = 8;
+
+	store.jobs[3].waits = true;
+	for (int look = 0; look < 4; look++)
+	{
+		int settles = store.jobs[3].settles;
+
+		while (store.jobs[3].settles == settles)
+			turn(engine);
+		ok(store.jobs[3].batch <= batch, "a batch that waits for a lock has %d at most", batch);
+		batch /= 2;
+		moved_us += SECONDS(60);
+	}
+	run_until_settled(engine, 7);
+	is_int(store.jobs[3].batch, 1, "until who waits for it does so alone");
+	store.jobs[3].waits = false;
+	run_until_settled(engine, 8);
+	is_string(store.jobs[3].outcome, "succeeded", "as long as it must");
+	stop(engine);
+}
+
 static void
 test_recall(void)
 {
@@ -441,6 +474,7 @@ main(void)
 {
 	test_passing_failure();
 	test_spoiled_batch();
+	test_locked_batch();
 	test_recall();
 	test_late_commit();
 	return tap_done();

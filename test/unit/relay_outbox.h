@@ -17,7 +17,7 @@
 
 #define MESSAGES_MAX 60 /* of most tests */
 #define STORE_MAX	 100
-#define COLUMNS		 8
+#define COLUMNS		 9
 
 typedef enum Place
 {
