@@ -80,6 +80,15 @@ $provider->release('held');
 all_succeed('held', 9);
 ok(wait_for(sub { in_flight() eq '0 0' }, 20, 'heartbeats'), 'and none when they have ended');
 
+# -- a breaker that all workers keep -------------------------------------------------------
+
+$provider->script({ match => '[job:failing-', responses => [ { status => 503 } ] });
+place('failing', max_in_flight => 3, breaker_failures => 3, breaker_cooldown => '1 h', queue => { backoff_base => '0.01 s', backoff_cap => '0.02 s' });
+submit('failing', 30, 'failing');
+ok(wait_for(sub { $pg->sql(q{SELECT count(*) FROM llmq.job_status WHERE queue = 'failing' AND state IN ('ready', 'scheduled') AND wait_reason = 'breaker'}) == 30 },
+	30, 'the breaker'), 'a breaker that one worker opens keeps the jobs of all');
+cmp_ok(scalar(calls_of('failing')), '<=', 3 * 3, 'no worker has made more calls than breaker_failures');
+
 # -- waiting ---------------------------------------------------------------------------
 
 place('slow', requests_per_minute => 6);
