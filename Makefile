@@ -277,8 +277,9 @@ debug-module: $(DEBUG_MODULE)
 
 UNIT_TESTS   = $(notdir $(basename $(wildcard $(srcdir)/test/unit/*_test.c)))
 UNIT_BUILD   = build/unit
+UNIT_SANITIZE ?= -fsanitize=address,undefined -fno-sanitize-recover=all
 UNIT_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fno-omit-frame-pointer \
-	-fsanitize=address,undefined -fno-sanitize-recover=all -MMD -MP
+	$(UNIT_SANITIZE) -MMD -MP
 # zlib undoes the compressed bodies of test/cases, as libcurl does.  libcrypto signs webhooks, as the server does.
 UNIT_LIBS    = -lz -lm -lcrypto
 UNIT_OBJS    = $(patsubst bgworker/%.o, $(UNIT_BUILD)/%.o, $(ENGINE_OBJS))
@@ -294,6 +295,16 @@ $(UNIT_BUILD)/%_test: $(srcdir)/test/unit/%_test.c $(UNIT_OBJS)
 
 unit: $(UNIT_PROGRAMS)
 	$(PROVE) --exec '' $(UNIT_PROGRAMS)
+
+# Those that no clock hurries, under valgrind, built without the sanitizers.
+VALGRIND_TESTS = $(addprefix build/valgrind/, $(filter-out engine% relay% transfer%, $(UNIT_TESTS)))
+
+valgrind:
+	$(MAKE) -s --no-print-directory -f $(firstword $(MAKEFILE_LIST)) UNIT_BUILD=build/valgrind UNIT_SANITIZE= $(VALGRIND_TESTS)
+	$(PROVE) --exec 'valgrind --quiet --error-exitcode=99 --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite' \
+		$(VALGRIND_TESTS)
+
+.PHONY: valgrind
 
 # -- Fuzzing: each target for SECONDS (60), from seeds made of test/cases ----------------------
 
@@ -347,6 +358,12 @@ test:
 # knows what cannot be.
 test-program:
 	HOST=program LLMQ_BUILD=$(CURDIR) $(srcdir)/test/run $(or $(TESTS),$(wildcard $(srcdir)/test/e2e/*.pl))
+
+# The same with everything of ours under the sanitizers.
+test-asan:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/asan/run $(TESTS)
+
+.PHONY: test-asan
 
 # The same on other majors too: Debians that have them, in folders of /var/tmp.
 test-all: test
@@ -409,6 +426,26 @@ format:
 
 format-check:
 	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
+
+# clang-tidy as .clang-tidy says, and cppcheck as test/cppcheck.txt says; -j2 helps.
+LINT_FILES = $(abspath $(wildcard $(srcdir)/bgworker/*.c $(srcdir)/extension/*.c))
+LINT_FLAGS = $(PG_CPPFLAGS) -D_GNU_SOURCE -I$(includedir_server) -I$(includedir_internal) -I$(LIBPQ_INCLUDE)
+LINT_TIDY  = $(addprefix lint-, $(LINT_FILES))
+
+$(LINT_TIDY): lint-%:
+	@clang-tidy --quiet $(@:lint-%=%) -- -std=gnu11 $(LINT_FLAGS)
+
+lint: $(LINT_TIDY) cppcheck
+
+# Headers that are not ours it does not read; these macros of theirs it must know.
+CPPCHECK_FLAGS = $(PG_CPPFLAGS) -DPG_VERSION_NUM=150000 -DLIBCURL_VERSION_NUM=0x075700 \
+	'-Djson_object_foreach(o,k,v)=for(;;)' '-Djson_array_foreach(a,i,v)=for(;;)'
+
+cppcheck:
+	cppcheck --quiet --std=c11 --enable=warning,performance,portability --inline-suppr --error-exitcode=1 \
+		--suppressions-list=$(srcdir)/test/cppcheck.txt $(CPPCHECK_FLAGS) $(LINT_FILES)
+
+.PHONY: lint cppcheck $(LINT_TIDY)
 
 check-size:
 	$(srcdir)/test/check-size

@@ -415,8 +415,11 @@ is_valid_date(const Date *date)
 {
 	static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 	bool leap = (date->year % 4 == 0 && date->year % 100 != 0) || date->year % 400 == 0;
-	int last = days[date->month - 1] + (date->month == 2 && leap ? 1 : 0);
+	int last;
 
+	if (date->month < 1 || date->month > 12)
+		return false;
+	last = days[date->month - 1] + (date->month == 2 && leap ? 1 : 0);
 	return date->day >= 1 && date->day <= last && date->hour <= 23 && date->minute <= 59 &&
 		   date->second <= 60;
 }

@@ -22,7 +22,7 @@ use constant STALL => 5;
 my $provider = start_provider();
 my $other = start_provider();		# sees the steady row, and nothing else
 my $pg = new_cluster(preload => 1);
-$pg->start('env', 'LD_PRELOAD=' . build_stuck_resolver());
+$pg->start(LlmqTest::Cluster::preload(build_stuck_resolver()));
 $pg->create_database('app', extension => 1);
 $pg->wait_for_worker;
 

@@ -85,7 +85,7 @@ sub new
 sub wrap
 {
 	my ($self) = @_;
-	return ('env', "LD_PRELOAD=$self->{library}", "CLOCK_OFFSET=$self->{offset}");
+	return (LlmqTest::Cluster::preload($self->{library}), "CLOCK_OFFSET=$self->{offset}");
 }
 
 # Shifts the time by so many seconds against the real one.

@@ -121,6 +121,17 @@ sub set
 	return;
 }
 
+# The words before a command that has libraries preloaded, after those that LLMQ_PRELOAD in the
+# environment says (test/asan/run).
+sub preload
+{
+	my (@libraries) = @_;
+	unshift @libraries, $ENV{LLMQ_PRELOAD} if $ENV{LLMQ_PRELOAD};
+	@libraries or return ();
+	my @options = $ENV{ASAN_OPTIONS} ? ("ASAN_OPTIONS=$ENV{ASAN_OPTIONS}:detect_leaks=0") : ();
+	return ('env', 'LD_PRELOAD=' . join(':', @libraries), @options);
+}
+
 # Starts the server and waits until it takes connections.  @wrap goes before the command line
 # (prlimit and the like), and of the programs that stand for its workers.
 sub start
@@ -136,7 +147,7 @@ sub try_start
 {
 	my ($self, @wrap) = @_;
 	my $before = $self->log_size;
-	my $process = LlmqTest::Process->start($self->{log}, @wrap, program('postgres'), '-D', $self->{data});
+	my $process = LlmqTest::Process->start($self->{log}, preload(), @wrap, program('postgres'), '-D', $self->{data});
 	$self->{process} = $process;
 	LlmqTest::wait_for(sub { $self->postmaster_status =~ /ready/ || !$process->is_running }, 60, 'the server is up');
 	return 1 if $process->is_running;
