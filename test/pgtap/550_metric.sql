@@ -4,7 +4,7 @@ SELECT no_plan();
 DELETE FROM llmq.worker_session;
 
 CREATE FUNCTION pg_temp.samples(of_name text) RETURNS text LANGUAGE sql AS $$
-    SELECT string_agg(format('%s %s', m.labels - 'worker_id', m.value), ', ' ORDER BY m.labels::text)
+    SELECT string_agg(format('%s %s', m.labels - 'worker_id', m.value), ', ' ORDER BY m.labels ->> 'worker', (m.labels ->> 'worker_id')::bigint, m.labels::text)
     FROM llmq.metric AS m WHERE m.name = of_name
 $$;
 -- A session that lives, since that of this test does.

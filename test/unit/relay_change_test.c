@@ -236,7 +236,7 @@ test_large_mail(void)
 	stop(engine);
 }
 
-static char names[MESSAGES_MAX + 1][16];
+static char names[MESSAGES_MAX + 1][24];
 
 static void
 name_topics(const char *prefix, int first, int last)
@@ -343,7 +343,7 @@ test_slow_destinations(void)
 static LlmqEngine *
 start_silent(int destinations, int messages)
 {
-	static char names[STORE_MAX][16];
+	static char names[STORE_MAX][24];
 	LlmqEngine *engine = start("hook", 1);
 
 	store.silent = destinations;
