@@ -190,6 +190,7 @@ sub report
 	my $about = $run->{about};
 	my $out = "# What the benches have shown\n\nWritten by `make bench` from what it has measured (report.json); nothing is in it that this run did not show.\n\n";
 	$out .= "**This was a quick run**: everything once, and with little of everything. It shows that the benches work; take no figure from it.\n\n" if $about->{mode} eq 'quick';
+	$out .= "**Not all went well**, and what is missing here was not shown: " . join('; ', @{ $about->{failed} }) . ".\n\n" if @{ $about->{failed} // [] };
 	$out .= compared($_) for @COMPARED;
 	return $out . flat() . latency() . alone() . surroundings();
 }

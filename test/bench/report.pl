@@ -25,7 +25,7 @@ my $notes = LlmqTest::test_dir() . '/notes';
 my $started = time;
 my $load = load_average();
 my %runs;
-my $failed = 0;
+my @failed;
 for my $repeat (1 .. $REPEATS)
 {
 	run_bench("run $repeat of $REPEATS", @{$_}) for @AGAIN;
@@ -34,10 +34,10 @@ run_bench('the only run', @{$_}) for @ONCE;
 
 my %report = (runs => \%runs, settings => settings(), machine => machine(), versions => versions(), about => {
 	date => strftime('%Y-%m-%d', gmtime $started), minutes => int((time - $started) / 60 + 0.5), repeats => 0 + $REPEATS,
-	mode => $is_quick ? 'quick' : 'full', commit => $ENV{LLMQ_COMMIT} // '', load_before => $load });
+	failed => \@failed, mode => $is_quick ? 'quick' : 'full', commit => $ENV{LLMQ_COMMIT} // '', load_before => $load });
 LlmqTest::Documents::write_file('test/bench/report.json', JSON::PP->new->canonical->pretty->encode(\%report));
 LlmqTest::leave(1);
-exit $failed;
+exit(@failed ? 1 : 0);
 
 # Runs some parts of a bench, and adds what they have noted to %runs: one list of numbers for each key.
 sub run_bench
@@ -46,7 +46,7 @@ sub run_bench
 	print "\n== $bench: $parts ($which)\n";
 	unlink $notes;
 	local %ENV = (%ENV, $is_quick ? %QUICK : (), %told, PARTS => $parts, BENCH_RECORD => $notes);
-	system($^X, '-Itest/e2e/lib', '-Itest/bench', "test/bench/$bench.pl") == 0 or $failed = 1;
+	system($^X, '-Itest/e2e/lib', '-Itest/bench', "test/bench/$bench.pl") == 0 or push @failed, "$bench: $parts ($which)";
 	my %noted;
 	if (open(my $file, '<', $notes))
 	{
