@@ -52,6 +52,7 @@ my $run;
 sub write_papers
 {
 	my $papers = papers();
+	unlink glob LlmqTest::Documents::path('test/bench/plots/*.svg');
 	LlmqTest::Documents::write_file($_, $papers->{$_}) for keys %{$papers};
 	LlmqTest::Documents::write_file($_, fill(LlmqTest::Documents::read_file($_))) for LlmqTest::Documents::paths();
 	return;
@@ -63,8 +64,7 @@ sub load { $run //= decode_json(LlmqTest::Documents::read_file($JSON)); return $
 sub papers
 {
 	load();
-	my %plots = (throughput => throughput(), flat => flat_plot(), latency => latency_plot());
-	return { 'test/bench/REPORT.md' => report(), map { defined $plots{$_} ? ("test/bench/plots/$_.svg" => $plots{$_}) : () } keys %plots };
+	return { 'test/bench/REPORT.md' => report(), map { ("test/bench/plots/$_->[0].svg" => $_->[2]) } plots() };
 }
 
 # Returns a text with the figures between its marks written anew.
@@ -78,7 +78,7 @@ sub fill
 
 sub summary
 {
-	return join('', map { "![$_->[1]](test/bench/plots/$_->[0].svg)\n\n" } plots_there()) . latency_line() . where_from('test/bench/REPORT.md') . "\n";
+	return join('', map { "![$_->[1]](test/bench/plots/$_->[0].svg)\n\n" } plots()) . latency_line() . where_from('test/bench/REPORT.md') . "\n";
 }
 
 sub sizing
@@ -133,10 +133,11 @@ sub subtitle
 	return $what . ($run->{about}{mode} eq 'quick' ? '; a quick run, which says little' : '');
 }
 
-sub plots_there
+# Those that the run has numbers for: [name, what it shows, plot] each.
+sub plots
 {
-	return grep { -e LlmqTest::Documents::path("test/bench/plots/$_->[0].svg") } [ throughput => 'Jobs a second, beside others' ],
-	  [ flat => 'Claims under an old snapshot' ], [ latency => 'From commit to call' ];
+	return grep { defined $_->[2] } [ throughput => 'Jobs a second, beside others', throughput() ],
+	  [ flat => 'Claims under an old snapshot', flat_plot() ], [ latency => 'From commit to call', latency_plot() ];
 }
 
 sub throughput
