@@ -287,6 +287,7 @@ complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 	engine->last_heartbeat_us = engine->now.mono_us;
 	engine->metrics_told = LLMQ_METRICS_UNTOLD;
 	engine->relay.sure_us = engine->began_us;
+	llmq_relay_sort_out(engine);
 }
 
 static void

@@ -260,7 +260,7 @@ fits(const LlmqTopic *topic)
 void
 llmq_relay_sort_out(LlmqEngine *engine)
 {
-	bool all = engine->state >= LLMQ_ENGINE_DRAINING || !is_sure(engine);
+	bool all = engine->state != LLMQ_ENGINE_RUNNING || !is_sure(engine);
 
 	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
 	{

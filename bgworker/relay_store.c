@@ -155,6 +155,8 @@ ask_for(LlmqBuffer *wanted, LlmqTopic *topic, int max)
 					   kinds[destination->kind], topic->after, max);
 	if (destination->max_in_flight == 1)
 		llmq_buffer_append_string(wanted, ",\"exclusive\":true");
+	if (topic->suspect)
+		llmq_buffer_append_string(wanted, ",\"doubtful\":true");
 	if (destination->kind == LLMQ_DESTINATION_NOTIFY)
 	{
 		llmq_buffer_append_string(wanted, ",\"url\":");
@@ -386,7 +388,8 @@ llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
 
 /*
  * If it was not a trouble that passes, some message is the cause, say one that is too large:
- * it is found by claiming from its topic alone, and message by message.
+ * it is found by claiming from its topic alone, and message by message; the store then has
+ * it fail, if it can.
  */
 void
 llmq_relay_fail_claim(LlmqEngine *engine, const LlmqRows *rows)

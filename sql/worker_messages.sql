@@ -79,7 +79,8 @@ $$;
 -- Claims messages: moves them under leases of this worker, and returns what sending them
 -- needs.  `wanted` is an array of objects: topic, kind (of its destination), after (claim
 -- only messages with higher ids), max (how many), exclusive (not while another worker has
--- messages of the topic), url (notify: the channel).  Messages of kind notify are sent here
+-- messages of the topic), url (notify: the channel), doubtful (an earlier claim failed: the
+-- first message fails alone if it cannot be read).  Messages of kind notify are sent here
 -- and now, and come back with body NULL; what became of those that failed, retry or dead, is in
 -- remaining.  A row with a topic alone says that there may be more which are not to be had now.
 -- claimed_at is for settling, which nothing but this very claim must be taken for: the worker's id
@@ -96,7 +97,7 @@ BEGIN
     PERFORM llmq.check_session(own);
     FOR w IN
         SELECT * FROM jsonb_to_recordset(wanted)
-            AS e (topic text, kind text, after bigint, max int, exclusive boolean, url text)
+            AS e (topic text, kind text, after bigint, max int, exclusive boolean, url text, doubtful boolean)
     LOOP
         topic := w.topic;
         id := NULL;
@@ -106,6 +107,9 @@ BEGIN
             RETURN QUERY
                 SELECT w.topic, n.*, NULL::bigint, NULL::text FROM llmq.notify_topic(w.topic, w.after, w.max, w.url) AS n;
         ELSE
+            IF w.doubtful THEN
+                PERFORM llmq.fail_unreadable(w.topic, w.kind, w.after);
+            END IF;
             FOR id, attempts, dedupe_key, created_at, body, remaining, claimed_at, traceparent IN
                 SELECT * FROM llmq.claim_topic(own, w.topic, w.kind, w.after, w.max, room)
             LOOP
@@ -154,6 +158,34 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION llmq.message_body(m llmq.message, kind text) RETURNS text
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT CASE kind WHEN 'email' THEN llmq.mail_body(m) ELSE llmq.webhook_body(m) END $$;
+
+-- Fails the first message of a topic behind `after` if it cannot be read, because its row is
+-- broken say: that is an attempt like any other, and the topic goes on.  What ends by itself, a
+-- lock or a want of memory, is no fault of the message's.
+CREATE OR REPLACE FUNCTION llmq.fail_unreadable(of_topic text, kind text, after bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
+AS $$
+DECLARE
+    p record;
+BEGIN
+    FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, 1) LOOP
+        BEGIN
+            PERFORM octet_length(llmq.message_body(p.message, kind));
+        EXCEPTION WHEN OTHERS THEN
+            IF SQLSTATE ~ '^(40|53|55|57|58)' THEN
+                RAISE;
+            END IF;
+            DELETE FROM llmq.message_pending AS q WHERE q.id = p.id;
+            PERFORM llmq.fail_unsent(p.id, of_topic, p.attempts, 'the message cannot be read: ' || SQLERRM);
+        END;
+    END LOOP;
+END
+$$;
+
 -- Claims messages of one topic.  An empty row says that there was no room for more.
 CREATE OR REPLACE FUNCTION llmq.claim_topic(
     own bigint, of_topic text, kind text, after bigint, max_messages int, room bigint)
@@ -179,7 +211,7 @@ BEGIN
         attempts := p.attempts;
         dedupe_key := (p.message).dedupe_key;
         created_at := llmq.epoch_microseconds((p.message).created_at);
-        body := CASE kind WHEN 'email' THEN llmq.mail_body(p.message) ELSE llmq.webhook_body(p.message) END;
+        body := llmq.message_body(p.message, kind);
         remaining := p.remaining::text;
         traceparent := llmq.message_trace(p.message);
         RETURN NEXT;

@@ -27,7 +27,7 @@ BEGIN
         IF failure IS NULL THEN
             INSERT INTO llmq.message_done (id, attempts, sent_at) VALUES (p.id, p.attempts + 1, clock_timestamp());
         ELSE
-            PERFORM llmq.fail_notify(p.id, of_topic, p.attempts, failure);
+            PERFORM llmq.fail_unsent(p.id, of_topic, p.attempts, failure);
         END IF;
         remaining := CASE WHEN failure IS NULL THEN NULL
             WHEN EXISTS (SELECT FROM llmq.message_done AS d WHERE d.id = p.id) THEN 'dead' ELSE 'retry' END;
@@ -40,9 +40,9 @@ BEGIN
 END
 $$;
 
--- A message that PostgreSQL does not take as a notification is tried again as its
--- destination says.
-CREATE OR REPLACE FUNCTION llmq.fail_notify(message_id bigint, of_topic text, attempts int, error text)
+-- A message that PostgreSQL does not take as a notification, or cannot read, is tried again
+-- as its destination says.
+CREATE OR REPLACE FUNCTION llmq.fail_unsent(message_id bigint, of_topic text, attempts int, error text)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$

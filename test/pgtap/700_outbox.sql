@@ -84,6 +84,20 @@ SELECT is(:'row'::jsonb - 'id' - 'created_at' - 'claimed_at', '{"topic": "d", "a
 SELECT is((:'row'::jsonb ->> 'created_at')::bigint, (SELECT (extract(epoch FROM created_at) * 1000000)::bigint FROM llmq.message WHERE topic = 'd'),
     'its time in microseconds');
 
+SAVEPOINT broken;
+CREATE OR REPLACE FUNCTION llmq.webhook_body(m llmq.message) RETURNS text LANGUAGE plpgsql STABLE
+AS $$ BEGIN IF m.dedupe_key = 'broken' THEN RAISE 'not this one'; END IF; RETURN '{}'; END $$;
+SELECT pg_temp.say('torn', 'broken') AS broken, pg_temp.say('torn', 'whole') AS whole \gset
+SELECT throws_ok(format('SELECT pg_temp.claimed(%s, ''torn'')', :worker), 'P0001', 'not this one', 'a message that cannot be read fails the claim');
+SELECT is(pg_temp.claimed(:worker, 'torn', '{"doubtful": true, "max": 1}'), :'whole', 'when it is doubtful, it fails alone');
+SELECT is(pg_temp.place(:broken), 'message_deferred', 'to be tried again');
+SELECT is((SELECT last_error FROM llmq.message_deferred WHERE id = :broken), 'the message cannot be read: not this one', 'and says why');
+UPDATE llmq.message_deferred SET attempts = 9, next_attempt_at = now() WHERE id = :broken;
+SELECT pg_temp.poll(:worker, 0, 'x') \gset polled_
+SELECT is(pg_temp.claimed(:worker, 'torn', '{"doubtful": true}'), NULL, 'it is not claimed in its last attempt either');
+SELECT ok((SELECT dead_at IS NOT NULL FROM llmq.message_done WHERE id = :broken), 'and is dead then');
+ROLLBACK TO broken;
+
 -- Another worker: one that could be on another machine.
 SELECT worker_id AS other FROM llmq.worker_hello(2, 'other', 'program', 1, now()) \gset
 SELECT pg_temp.say('a', 'a3') AS a3 \gset

@@ -296,6 +296,40 @@ test_poison(void)
 }
 
 static void
+test_broken(void)
+{
+	LlmqEngine *engine = start("hook", 5);
+
+	name_topics("other", 6, 20);
+	store.messages[3].broken = true;
+	run_for(engine, SECONDS(10));
+	is_string(store.messages[3].outcome, "broken", "a message that cannot be read fails");
+	is_int(with_outcome("sent"), 19, "alone, and holds no topic");
+	stop(engine);
+}
+
+static void
+test_quarantine(void)
+{
+	LlmqEngine *engine = start("hook", 5);
+	int64_t limit = now_us() + HANG_US;
+
+	atomic_store(&thinking, 1);
+	while (engine->relay.queued < 4 && now_us() < limit)
+		turn(engine);
+	store.quarantined = true;
+	moved_us += SECONDS(5);
+	while (with_outcome("return") < 4 && now_us() < limit)
+		turn(engine);
+	is_int(with_outcome("return"), 4,
+		   "a worker that is quarantined gives back what it has not sent");
+	atomic_store(&thinking, 0);
+	run_until_settled(engine, 5);
+	is_int(with_outcome("sent"), 1, "and keeps what it has");
+	stop(engine);
+}
+
+static void
 test_large_queue(void)
 {
 	LlmqEngine *engine = start("hook", 50);
@@ -421,5 +455,7 @@ main(void)
 	test_new_destinations();
 	test_many_silent();
 	test_poison();
+	test_broken();
+	test_quarantine();
 	return tap_done();
 }

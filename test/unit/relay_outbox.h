@@ -33,7 +33,8 @@ typedef struct FakeMessage
 	const char *topic;
 	int attempts;
 	bool spoils; /* a settle with it fails */
-	bool poison; /* a claim of it fails */
+	bool poison; /* a claim of it fails, */
+	bool broken; /* or does unless it is doubtful */
 	int claims;
 	int settles;
 	char outcome[16];
@@ -65,6 +66,7 @@ typedef struct FakeStore
 	int max_in_flight;
 	json_t *params;
 	int64_t look_after;
+	bool quarantined;
 	int silent; /* further destinations, "silent<n>" */
 	char control[16384];
 	char text[STORE_MAX + 1][24];
@@ -208,7 +210,8 @@ write_control(const char *hash)
 			 "\"topics\":%s}%s",
 			 tip, source, hash != NULL ? "," : "}");
 	if (hash != NULL && strcmp(hash, "h") == 0 && !store.changes)
-		append_control("\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0}");
+		append_control("\"state\":\"%s\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0}",
+					   store.quarantined ? "quarantined" : "running");
 	else if (hash != NULL)
 		append_config();
 	free(source);
@@ -265,7 +268,13 @@ answer_claim(LlmqRows *rows)
 
 			if (message->place != PENDING || strcmp(message->topic, topic) != 0)
 				continue;
-			if (message->poison)
+			if (message->broken && json_is_true(json_object_get(wanted, "doubtful")))
+			{
+				message->place = SETTLED;
+				snprintf(message->outcome, sizeof(message->outcome), "broken");
+				continue;
+			}
+			if (message->poison || message->broken)
 			{
 				store.poisoned = true;
 				return;
@@ -384,7 +393,7 @@ fake_complete(LlmqStore *port, LlmqRows *rows)
 			rows->row_count = 1;
 			rows->column_count = 3;
 			store.cells[0] = store.operation == LLMQ_OP_HELLO ? "7" : "t";
-			store.cells[1] = "running";
+			store.cells[1] = store.quarantined ? "quarantined" : "running";
 			return LLMQ_STORE_OK;
 	}
 }
