@@ -98,16 +98,17 @@ is($pg->sql('SELECT llmq.prune()'), 1, 'until nothing refers to it');
 
 # -- settings of roles and databases ------------------------------------------------------
 
+my $free = $pg->session;
+$free->query('SELECT 1');		# connected before there are such settings, it is free of them
 $pg->sql("ALTER DATABASE app SET $_") for 'statement_timeout = 1', 'lock_timeout = 1', 'default_transaction_read_only = on',
 	"default_transaction_isolation = 'serializable'", "search_path = 'public'", 'idle_in_transaction_session_timeout = 1';
 $pg->sql('ALTER ROLE postgres SET statement_timeout = 1');
 my $worker = $pg->wait_for_worker;
-my $free = $pg->session;
-$free->query('SET default_transaction_read_only = off; SET statement_timeout = 0; SET lock_timeout = 0');
 $free->query("SELECT pg_terminate_backend($worker)");
 $job = $free->query("SELECT job_id FROM llmq.submit('Settings. [job:settings]', 'settings')")->{out};
 wait_for(sub { $free->query("SELECT state FROM llmq.job_status WHERE job_id = '$job'")->{out} eq 'succeeded' }, 30, 'the job succeeds');
 is(calls('settings'), 1, "timeouts and read-only defaults of roles and databases are not the worker's");
-$free->query("ALTER ROLE postgres RESET statement_timeout; ALTER DATABASE app RESET ALL");
+$free->query('ALTER ROLE postgres RESET statement_timeout');
+$free->query('ALTER DATABASE app RESET ALL');
 
 finish();
