@@ -71,20 +71,29 @@ for my $kind (qw(asynchronous synchronous))
 
 # -- a cluster after pg_upgrade ----------------------------------------------------------------------------
 
-my $old = start_cluster(preload => 1);
-$old->create_database('app', extension => 1, provider => $provider);
-$old->wait_for_worker;
-is($old->final_state($old->submit(prompt => 'Go.', idempotency_key => 'before'))->{state}, 'succeeded', 'before the upgrade: jobs are done');
-$provider->script({ match => '[job:moved]', responses => [ { hold => 'moved' } ] });
-my $job = $old->submit(prompt => 'Go. [job:moved]', idempotency_key => 'moved');
-$provider->wait_for_calls('moved', 1);
-$old->stop('fast');
-
+# From the same major version, or from an older one that is there too (test/majors/run).
+my %older = $ENV{LLMQ_OLDER_PG_CONFIG} ? (pg_config => $ENV{LLMQ_OLDER_PG_CONFIG}, stage => $ENV{LLMQ_OLDER_STAGE}) :
+  (pg_config => $LlmqTest::Cluster::pg_config, stage => $ENV{LLMQ_STAGE});
 delete local $ENV{LLMQ_INITDB};		# servers from one template would be one system
+my ($old, $old_bin, $job);
+{
+	local $LlmqTest::Cluster::pg_config = $older{pg_config};
+	local $ENV{LLMQ_STAGE} = $older{stage};
+	$old_bin = LlmqTest::Cluster::config('bindir');
+	$old = start_cluster(preload => 1);
+	note($old->sql('SHOW server_version'));
+	$old->create_database('app', extension => 1, provider => $provider);
+	$old->wait_for_worker;
+	is($old->final_state($old->submit(prompt => 'Go.', idempotency_key => 'before'))->{state}, 'succeeded', 'before the upgrade: jobs are done');
+	$provider->script({ match => '[job:moved]', responses => [ { hold => 'moved' } ] });
+	$job = $old->submit(prompt => 'Go. [job:moved]', idempotency_key => 'moved');
+	$provider->wait_for_calls('moved', 1);
+	$old->stop('fast');
+}
 my $new = new_cluster(preload => 1);
 chdir test_dir() or die 'chdir: ' . test_dir() . ": $!\n";
 my $bin = LlmqTest::Cluster::config('bindir');
-LlmqTest::Cluster::run("$bin/pg_upgrade", '-b', $bin, '-B', $bin, '-d', $old->{data}, '-D', $new->{data}, '-U', 'postgres', '--socketdir', test_dir());
+LlmqTest::Cluster::run("$bin/pg_upgrade", '-b', $old_bin, '-B', $bin, '-d', $old->{data}, '-D', $new->{data}, '-U', 'postgres', '--socketdir', test_dir());
 chdir '/' or die "chdir: $!\n";
 my $calls = scalar(my @before = $provider->calls);
 $new->start;

@@ -17,7 +17,8 @@ use Test::More;
 use LlmqTest::Process;
 use LlmqTest::Session;
 
-my $pg_config = $ENV{PG_CONFIG} || 'pg_config';
+# Whose server and programs these are.
+our $pg_config = $ENV{PG_CONFIG} || 'pg_config';
 my %config;
 
 my $json = JSON::PP->new->utf8->canonical->allow_nonref->boolean_values(0, 1);
@@ -26,7 +27,7 @@ my $json = JSON::PP->new->utf8->canonical->allow_nonref->boolean_values(0, 1);
 sub config
 {
 	my ($word) = @_;
-	return $config{$word} //= do {
+	return $config{$pg_config}{$word} //= do {
 		chomp(my $value = `$pg_config --$word`);
 		$value or die "$pg_config --$word says nothing\n";
 		$value;
@@ -50,7 +51,7 @@ sub new
 	}
 	else
 	{
-		init_data($self->{data});
+		init_data($self->{data}, '--data-checksums');
 	}
 	my %conf = (
 		listen_addresses          => '',
@@ -76,8 +77,8 @@ sub new
 
 sub init_data
 {
-	my ($data) = @_;
-	run(program('initdb'), '-D', $data, '--no-sync', '-A', 'trust', '-U', 'postgres', '-E', 'UTF8', '--locale=C');
+	my ($data, @options) = @_;
+	run(program('initdb'), '-D', $data, '--no-sync', '-A', 'trust', '-U', 'postgres', '-E', 'UTF8', '--locale=C', @options);
 	return;
 }
 
