@@ -365,6 +365,15 @@ test-asan:
 
 .PHONY: test-asan
 
+# Which lines of the engine they run.
+coverage:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/coverage/run $(TESTS)
+
+print-engine:
+	@echo $(ENGINE_OBJS)
+
+.PHONY: coverage print-engine
+
 # The same on other majors too: Debians that have them, in folders of /var/tmp.
 test-all: test
 	LLMQ_TESTS="$(TESTS)" $(srcdir)/test/majors/run $(MAJORS)

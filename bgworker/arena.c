@@ -123,12 +123,6 @@ llmq_arena_failed(const LlmqArena *arena)
 	return arena->failed;
 }
 
-size_t
-llmq_arena_used(const LlmqArena *arena)
-{
-	return arena->used;
-}
-
 static void *
 fail(LlmqArena *arena)
 {

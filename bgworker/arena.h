@@ -38,7 +38,4 @@ llmq_arena_printf(LlmqArena *arena, const char *format, ...) __attribute__((form
 /* Tells whether any allocation has failed since the arena was made. */
 extern bool llmq_arena_failed(const LlmqArena *arena);
 
-/* Bytes handed out so far, for limits and for tests. */
-extern size_t llmq_arena_used(const LlmqArena *arena);
-
 #endif /* LLMQ_ARENA_H */

@@ -173,7 +173,7 @@ sub stop
 	my $process = delete $self->{process} or return;
 	$self->disconnect_all;
 	my %signal = (smart => 'TERM', fast => 'INT', immediate => 'QUIT');
-	return $process->end($signal{ $mode // 'immediate' }, 60);
+	return $process->end($signal{ $mode // $ENV{LLMQ_STOP_MODE} // 'immediate' }, 60);
 }
 
 sub restart { my ($self, $mode) = @_; $self->stop($mode // 'fast'); $self->start; return }
