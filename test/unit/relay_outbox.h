@@ -237,6 +237,23 @@ fake_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
 }
 
 static inline void
+lease(char **row, int id)
+{
+	FakeMessage *message = &store.messages[id];
+
+	message->place = LEASED;
+	message->claims++;
+	snprintf(store.text[id], sizeof(store.text[id]), "%d", id);
+	row[0] = (char *) message->topic;
+	row[1] = store.text[id];
+	row[2] = message->attempts == 0 ? "0" : "2";
+	row[3] = "key";
+	row[4] = "0";
+	row[5] = store.body;
+	row[7] = store.text[id];
+}
+
+static inline void
 answer_claim(LlmqRows *rows)
 {
 	char **row = store.cells;
@@ -279,16 +296,7 @@ answer_claim(LlmqRows *rows)
 				store.poisoned = true;
 				return;
 			}
-			message->place = LEASED;
-			message->claims++;
-			snprintf(store.text[id], sizeof(store.text[id]), "%d", id);
-			row[0] = (char *) topic;
-			row[1] = store.text[id];
-			row[2] = message->attempts == 0 ? "0" : "2";
-			row[3] = "key";
-			row[4] = "0";
-			row[5] = store.body;
-			row[7] = store.text[id];
+			lease(row, id);
 			row += COLUMNS;
 			left--;
 		}
