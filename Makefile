@@ -58,8 +58,10 @@ ENGINE_OBJS = \
 	bgworker/ratelimit.o \
 	bgworker/ready.o \
 	bgworker/relay.o \
+	bgworker/relay_look.o \
 	bgworker/relay_send.o \
 	bgworker/relay_store.o \
+	bgworker/relay_topic.o \
 	bgworker/relay_verdict.o \
 	bgworker/reply.o \
 	bgworker/reply_answer.o \

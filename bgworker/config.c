@@ -175,6 +175,13 @@ llmq_config_queue_at(const LlmqConfig *config, int number)
 }
 
 LlmqDestination *
+llmq_config_destination_at(const LlmqConfig *config, int number)
+{
+	return config != NULL && number < config->destination_count ? &config->destinations[number]
+																: NULL;
+}
+
+LlmqDestination *
 llmq_config_route(const LlmqConfig *config, const char *topic)
 {
 	LlmqDestination *best = NULL;

@@ -103,6 +103,13 @@ typedef struct LlmqDestination
 	/* Kept by the relay. */
 	int in_flight; /* messages of this worker */
 	int answered;  /* attempts in a row that did not run out of time, as far as that counts */
+	int topics;	   /* of those held in memory */
+	/* Topics with messages: */
+	int swept;		/* the sweep has come to so many */
+	int left_out;	/* so many found no place since it began, */
+	int first_left; /* the first of them as the sweep counts; 0: none */
+	int waiting;	/* in the sweep before */
+	int resume;		/* those before this one had their chance in the sweep before */
 } LlmqDestination;
 
 typedef struct LlmqConfig LlmqConfig;
@@ -118,6 +125,7 @@ extern LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *
 /* By number, from 0; NULL behind the last. */
 extern LlmqEndpoint *llmq_config_endpoint_at(const LlmqConfig *config, int number);
 extern LlmqQueue *llmq_config_queue_at(const LlmqConfig *config, int number);
+extern LlmqDestination *llmq_config_destination_at(const LlmqConfig *config, int number);
 
 /*
  * Where the messages of a topic go: the destination of that very topic, else the one

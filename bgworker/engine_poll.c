@@ -109,6 +109,7 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	char after[LLMQ_NUMBER_LENGTH];
 	char rows[LLMQ_NUMBER_LENGTH];
 	char messages_after[LLMQ_NUMBER_LENGTH];
+	LlmqRelayLook look;
 	bool full = llmq_engine_poll_is_overdue(engine);
 	LlmqBuffer report;
 	bool reports;
@@ -118,8 +119,8 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	snprintf(after, sizeof(after), "%" PRId64,
 			 engine->polling_sweep ? engine->position.sweep_at : engine->position.tip);
 	snprintf(rows, sizeof(rows), "%d", POLL_MAX_ROWS);
-	snprintf(messages_after, sizeof(messages_after), "%" PRId64,
-			 llmq_relay_look_after(engine, full));
+	llmq_relay_begin_look(engine, full, &look);
+	snprintf(messages_after, sizeof(messages_after), "%" PRId64, look.after);
 	engine->poll_began_us = engine->now.mono_us;
 	if (full)
 		engine->last_full_poll_us = engine->now.mono_us;
@@ -129,10 +130,11 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	engine->woken = false;
 	llmq_buffer_init(&report, REPORT_MAX_BYTES);
 	reports = full && llmq_engine_write_report(engine, &report);
-	llmq_engine_begin(
-		engine, LLMQ_OP_POLL,
-		(const char *[]){engine->worker_id, after, rows, full ? engine->config_hash : NULL,
-						 reports ? llmq_buffer_string(&report) : NULL, messages_after});
+	llmq_engine_begin(engine, LLMQ_OP_POLL,
+					  (const char *[]){engine->worker_id, after, rows,
+									   full ? engine->config_hash : NULL,
+									   reports ? llmq_buffer_string(&report) : NULL, messages_after,
+									   look.topics_after});
 	llmq_buffer_free(&report);
 }
 
@@ -333,7 +335,7 @@ take_control(LlmqEngine *engine, const char *source, bool complete)
 		engine->full_poll_at_us = engine->now.mono_us + FULL_POLL_US;
 	if (json_object_get(control, "config_hash") != NULL)
 		take_facts(engine, control);
-	llmq_relay_complete_look(engine, json_object_get(control, "messages"));
+	llmq_relay_complete_look(engine, control);
 	if (complete)
 		move_position(engine, json_integer_value(json_object_get(control, "next_xid")),
 					  json_integer_value(json_object_get(control, "oldest_xid")));

@@ -259,7 +259,7 @@ forget_ready(LlmqEngine *engine)
 	memset(&engine->position, 0, sizeof(engine->position));
 	engine->sweep_due_us = LLMQ_NEVER;
 	engine->relay.tip = 0;
-	engine->relay.sweep_wanted = true;
+	llmq_relay_sweep_afresh(&engine->relay);
 	engine->more = false;
 	engine->suspect_count = engine->held_count = 0;
 }

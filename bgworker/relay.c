@@ -1,6 +1,6 @@
 /*
  * relay.c
- *		The relay: topics, and the way of a message to its destination and back.
+ *		The relay: the way of a message to its destination and back.
  *
  * A message is queued in its topic, in flight, or ended and waits in the list to be
  * settled: llmq_relay_enqueue, start and llmq_relay_end are the moves.
@@ -11,9 +11,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Topics with messages that are known at a time; sweeps find the others when some are done. */
-#define MAX_TOPICS 1000
-
 /*
  * A worker that has not been heard of for llmq.lease_ttl(), 15 s, may have lost its leases
  * without knowing: it begins no send so late that another worker may have sent that already.
@@ -23,8 +20,6 @@
 /* How long to wait when the machine itself had no descriptor or memory for a send. */
 #define MACHINE_TROUBLE_WAIT_US 1000000
 
-static void free_topic(LlmqTopic *topic);
-static void free_list(LlmqMessageList *list);
 static bool can_start(const LlmqRelay *relay, const LlmqTopic *topic);
 static void start(LlmqEngine *engine, LlmqMessage *message);
 static void take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result);
@@ -70,8 +65,8 @@ llmq_message_destroy(LlmqMessage *message)
 	llmq_arena_destroy(message->arena);
 }
 
-static void
-free_list(LlmqMessageList *list)
+void
+llmq_message_list_free(LlmqMessageList *list)
 {
 	while (list->head != NULL)
 	{
@@ -82,27 +77,14 @@ free_list(LlmqMessageList *list)
 	}
 }
 
-static void
-free_topic(LlmqTopic *topic)
-{
-	free_list(&topic->queue);
-	free(topic->name);
-	free(topic);
-}
-
 void
 llmq_relay_free(LlmqRelay *relay)
 {
-	free_list(&relay->in_flight);
-	free_list(&relay->ended);
-	free_list(&relay->settling);
-	while (relay->topics != NULL)
-	{
-		LlmqTopic *topic = relay->topics;
-
-		relay->topics = topic->next;
-		free_topic(topic);
-	}
+	llmq_message_list_free(&relay->in_flight);
+	llmq_message_list_free(&relay->ended);
+	llmq_message_list_free(&relay->settling);
+	llmq_relay_free_topics(relay);
+	free(relay->swept_to);
 	memset(relay, 0, sizeof(*relay));
 }
 
@@ -112,108 +94,7 @@ llmq_relay_in_hand(const LlmqRelay *relay)
 	return relay->queued + relay->in_flight.count + relay->ended.count + relay->settling.count;
 }
 
-/* ---- Topics -------------------------------------------------------------------------- */
-
-static LlmqTopic *
-find_topic(const LlmqRelay *relay, const char *name)
-{
-	LlmqTopic *topic = relay->topics;
-
-	while (topic != NULL && strcmp(topic->name, name) != 0)
-		topic = topic->next;
-	return topic;
-}
-
-static LlmqTopic *
-add_topic(LlmqRelay *relay, const char *name, LlmqDestination *destination, int64_t after)
-{
-	LlmqTopic *topic = relay->topic_count == MAX_TOPICS ? NULL : calloc(1, sizeof(*topic));
-
-	if (topic == NULL || (topic->name = strdup(name)) == NULL)
-	{
-		free(topic);
-		return NULL;
-	}
-	topic->destination = destination;
-	topic->after = after;
-	topic->next = relay->topics;
-	relay->topics = topic;
-	relay->topic_count++;
-	return topic;
-}
-
-void
-llmq_relay_note_topic(LlmqEngine *engine, const char *name, int64_t lowest)
-{
-	LlmqRelay *relay = &engine->relay;
-	LlmqDestination *destination = llmq_config_route(engine->config, name);
-	LlmqTopic *topic;
-
-	if (destination == NULL || !destination->enabled)
-		return;
-	topic = find_topic(relay, name);
-	if (topic == NULL)
-		topic = add_topic(relay, name, destination, lowest - 1);
-	if (topic == NULL)
-	{
-		relay->topics_left = true;
-		return;
-	}
-	topic->more = true;
-	if (topic->after >= lowest)
-		topic->after = lowest - 1;
-}
-
-void
-llmq_relay_rotate(LlmqRelay *relay)
-{
-	LlmqTopic **link = &relay->topics;
-	LlmqTopic *served = NULL;
-	LlmqTopic **served_link = &served;
-
-	while (*link != NULL)
-	{
-		LlmqTopic *topic = *link;
-
-		if (!topic->served)
-		{
-			link = &topic->next;
-			continue;
-		}
-		*link = topic->next;
-		topic->served = false;
-		topic->next = NULL;
-		*served_link = topic;
-		served_link = &topic->next;
-	}
-	*link = served;
-}
-
-void
-llmq_relay_forget_idle(LlmqRelay *relay)
-{
-	LlmqTopic **link = &relay->topics;
-	int before = relay->topic_count;
-
-	while (*link != NULL)
-	{
-		LlmqTopic *topic = *link;
-
-		if (topic->more || topic->queue.count > 0 || topic->in_flight > 0 || topic->claiming > 0)
-		{
-			link = &topic->next;
-			continue;
-		}
-		*link = topic->next;
-		relay->topic_count--;
-		free_topic(topic);
-	}
-	if (relay->topics_left && relay->topic_count < before)
-	{
-		relay->sweep_wanted = true;
-		relay->topics_left = false;
-	}
-}
+/* ---- Queues -------------------------------------------------------------------------- */
 
 static void
 leave_queue(LlmqRelay *relay, LlmqMessage *message)
@@ -279,18 +160,17 @@ llmq_relay_take_config(LlmqEngine *engine)
 	{
 		topic->destination = llmq_config_route(engine->config, topic->name);
 		if (topic->destination != NULL)
+		{
+			topic->destination->topics++;
 			topic->destination->in_flight += topic->in_flight;
+		}
 		if (topic->destination == NULL || !topic->destination->enabled)
 			topic->more = false;
 		topic->claim_at_us = 0;
 	}
 	llmq_relay_sort_out(engine);
-	/* Topics that had no destination may have one now; a sweep under way will tell. */
-	if (!relay->polling_sweep)
-	{
-		relay->sweep_wanted = true;
-		relay->sweep_next_us = 0;
-	}
+	/* Topics that had no destination may have one now; a sweep that just begins will tell. */
+	llmq_relay_sweep_afresh(relay);
 }
 
 /* ---- Messages ------------------------------------------------------------------------ */

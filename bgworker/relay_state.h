@@ -22,6 +22,12 @@
 #define LLMQ_RELAY_RESERVED		 32
 #define LLMQ_RELAY_MAX_IN_FLIGHT (LLMQ_RELAY_SHARED + LLMQ_RELAY_RESERVED)
 
+/*
+ * Topics with messages that are held in memory; a destination may have as many of them as it
+ * leaves free, so that no one takes all.  Those that find no place wait in the table.
+ */
+#define LLMQ_RELAY_TOPICS_MAX 2000
+
 /* What the relay makes of a message that it has claimed. */
 typedef enum LlmqMessageOutcome
 {
@@ -78,6 +84,7 @@ typedef struct LlmqMessageList
 typedef struct LlmqTopic
 {
 	struct LlmqTopic *next;
+	struct LlmqTopic *next_in_bucket;
 	char *name;
 	LlmqDestination *destination; /* NULL: there is none now */
 	int64_t after;				  /* of its pending messages all up to here were claimed */
@@ -86,15 +93,17 @@ typedef struct LlmqTopic
 	LlmqMessageList queue;		  /* claimed, to be sent in this order */
 	LlmqDestinationKind kind;	  /* that their bodies were made for */
 	int in_flight;
-	int claiming; /* how many were asked for in the claim under way; 0: it is not part of it */
-	int claimed;  /* how many came */
-	bool served;  /* had its turn, and goes behind the others */
-	bool suspect; /* it was part of a claim that failed, and is claimed from alone */
+	int claiming;  /* how many were asked for in the claim under way; 0: it is not part of it */
+	int claimed;   /* how many came */
+	bool served;   /* had its turn, and goes behind the others */
+	bool had_turn; /* was claimed from, since it is known */
+	bool suspect;  /* it was part of a claim that failed, and is claimed from alone */
 } LlmqTopic;
 
 typedef struct LlmqRelay
 {
-	LlmqTopic *topics; /* whose turn was longest ago first */
+	LlmqTopic *topics;						   /* whose turn was longest ago first */
+	LlmqTopic *buckets[LLMQ_RELAY_TOPICS_MAX]; /* the same by name */
 	int topic_count;
 	LlmqMessageList in_flight;
 	LlmqMessageList ended;
@@ -104,9 +113,11 @@ typedef struct LlmqRelay
 	int64_t tip;		   /* the highest id that was looked at */
 	bool sweep_wanted;	   /* somebody may have committed late */
 	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
-	bool polling_sweep;	   /* the poll under way sweeps */
+	char *swept_to;		   /* a sweep is under way, and goes on behind this topic; or NULL */
+	bool polling_sweep;	   /* the poll under way is part of a sweep */
+	bool knows_tip;		   /* a whole sweep has shown which topics have messages up to the tip */
+	bool topics_left;	   /* there was no place for one more topic */
 	bool had_turn;		   /* the last claim was of messages, not of jobs */
-	bool topics_left;	   /* there was no room for one more topic */
 	int64_t sure_us;	   /* then at the latest the database heard that this worker lives */
 } LlmqRelay;
 

@@ -1,9 +1,6 @@
 /*
  * relay_store.c
- *		What the relay asks of the store: looks, claims, settling.
- *
- * A look is part of every poll: it reads llmq.message_pending behind the tip, and
- * as a sweep topic by topic from the start.
+ *		What the relay asks of the store: claims and settling.
  */
 #include "engine_private.h"
 
@@ -48,65 +45,6 @@
 #define SETTLE_LINGER_US	10000
 #define SETTLE_BYTES		((size_t) 4 * 1024 * 1024)
 
-/* Sweeps begin at least this far apart, and no more than a tenth of the time goes to them. */
-#define SWEEP_PAUSE_US	   1000000
-#define SWEEP_PAUSE_FACTOR 10
-
-/* ---- Looking ------------------------------------------------------------------------- */
-
-/* When a poll is wanted for the relay's sake. */
-int64_t
-llmq_relay_look_due(const LlmqEngine *engine)
-{
-	const LlmqRelay *relay = &engine->relay;
-
-	return relay->sweep_wanted ? relay->sweep_next_us : LLMQ_NEVER;
-}
-
-/* What a poll that begins now is to look behind; -1: it sweeps. */
-int64_t
-llmq_relay_look_after(LlmqEngine *engine, bool full)
-{
-	LlmqRelay *relay = &engine->relay;
-
-	relay->polling_sweep =
-		(full || relay->sweep_wanted) && engine->now.mono_us >= relay->sweep_next_us;
-	/* Whoever wakes may have committed behind others that began later. */
-	relay->sweep_wanted = !relay->polling_sweep && (relay->sweep_wanted || engine->woken);
-	return relay->polling_sweep ? -1 : relay->tip;
-}
-
-/* The poll has failed, and told nothing. */
-void
-llmq_relay_fail_look(LlmqEngine *engine)
-{
-	engine->relay.sweep_wanted |= engine->relay.polling_sweep;
-}
-
-void
-llmq_relay_complete_look(LlmqEngine *engine, const json_t *messages)
-{
-	LlmqRelay *relay = &engine->relay;
-	const json_t *topics = json_object_get(messages, "topics");
-	int64_t tip = json_integer_value(json_object_get(messages, "tip"));
-	const char *name;
-	const json_t *lowest;
-
-	if (relay->polling_sweep)
-	{
-		int64_t pause = (engine->now.mono_us - engine->poll_began_us) * SWEEP_PAUSE_FACTOR;
-
-		relay->sweep_next_us =
-			engine->now.mono_us + (pause > SWEEP_PAUSE_US ? pause : SWEEP_PAUSE_US);
-	}
-	if (tip > relay->tip)
-		relay->tip = tip;
-	json_object_foreach((json_t *) topics, name, lowest)
-		llmq_relay_note_topic(engine, name, json_integer_value(lowest));
-	if (json_is_true(json_object_get(messages, "more")))
-		engine->woken = true;
-}
-
 /* ---- Claiming ------------------------------------------------------------------------ */
 
 static bool
@@ -119,6 +57,7 @@ static bool
 wants_messages(const LlmqRelay *relay, const LlmqTopic *topic)
 {
 	return topic->more && topic->destination != NULL && topic->destination->enabled &&
+		   !llmq_relay_gives_way(relay, topic) &&
 		   topic->queue.count < (is_full(relay) ? 1 : TOPIC_LOW);
 }
 
@@ -220,11 +159,9 @@ llmq_relay_list_ids(const LlmqRelay *relay, LlmqBuffer *ids)
 static LlmqTopic *
 claiming_topic(const LlmqRelay *relay, const char *name)
 {
-	LlmqTopic *topic = relay->topics;
+	LlmqTopic *topic = llmq_relay_find_topic(relay, name);
 
-	while (topic != NULL && (topic->claiming == 0 || strcmp(topic->name, name) != 0))
-		topic = topic->next;
-	return topic;
+	return topic != NULL && topic->claiming > 0 ? topic : NULL;
 }
 
 /* NULL when memory is out. */
@@ -334,6 +271,7 @@ end_claim(LlmqEngine *engine, bool cut)
 		if (topic->claiming > 0 && topic->claimed < topic->claiming && !cut)
 			topic->more = false;
 		topic->served = topic->claiming > 0;
+		topic->had_turn |= topic->served;
 		topic->claiming = 0;
 	}
 	llmq_relay_rotate(&engine->relay);

@@ -22,8 +22,8 @@ static const Operation operations[LLMQ_OPERATIONS] = {
 	[LLMQ_OP_POLL] = {"poll",
 					  "SELECT seq, queue, tenant, priority, control, job_id, delivery "
 					  "FROM llmq.worker_poll($1::bigint, $2::bigint, $3::int, $4, "
-					  "$5::jsonb, $6::bigint)",
-					  6, false},
+					  "$5::jsonb, $6::bigint, $7)",
+					  7, false},
 	[LLMQ_OP_CLAIM] = {"claim",
 					   "SELECT seq, job_id, delivery, counted, queue, prompt, system, messages, "
 					   "params, model, policy, idempotency_keys, traceparent "

@@ -35,7 +35,7 @@ typedef enum LlmqOperation
 } LlmqOperation;
 
 #define LLMQ_OPERATIONS		 (LLMQ_OP_GOODBYE + 1)
-#define LLMQ_OP_MAX_PARAMS	 6
+#define LLMQ_OP_MAX_PARAMS	 7
 #define LLMQ_STORE_ERROR_MAX 512
 
 /* How an operation ended. */

@@ -3,7 +3,7 @@
 -- Like ready jobs, pending messages are not searched from the start of an index: under an
 -- old snapshot each look would visit all that were sent since.  The worker keeps the highest
 -- id that it has looked at (the tip) and, for each topic, up to where it has claimed; what was
--- committed late behind that is found by a sweep now and then, topic by topic.
+-- committed late behind that is found by a sweep now and then, topic by topic, a page at a time.
 --
 -- The messages of one topic are claimed under an advisory lock of the transaction, so that
 -- two workers keep their order: its key is the pair of llmq.lock_space() and the hash of the
@@ -19,23 +19,26 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1819045233 $$;
 
 -- What a poll says of messages, NULL if nothing: an object with tip (the highest id seen),
 -- topics (an object: topic to the lowest id of it among those seen) and more (the limit cut
--- the look).  With after -1 the look is a sweep.  `returned` are topics of messages that
--- came back, whatever their ids.
-CREATE OR REPLACE FUNCTION llmq.look_for_messages(after bigint, returned jsonb) RETURNS jsonb
+-- the look).  With after -1 it begins a sweep: nothing is looked at, and the tip is the highest id
+-- that there is.  `returned` are topics of messages that came back, whatever their ids.
+-- A sweep has page: an array of topics behind topics_after, in order, each an array of the topic
+-- and its lowest id; and page_full (there may be more).
+CREATE OR REPLACE FUNCTION llmq.look_for_messages(after bigint, topics_after text, returned jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 DECLARE
     most constant int := 1000; -- messages seen by one look
+    most_topics constant int := 500; -- in one page of a sweep
     tip bigint;
     topics jsonb;
     seen bigint := 0;
+    page jsonb;
 BEGIN
     IF after < 0 THEN
         -- The tip first: what is committed meanwhile is behind it.
         tip := (SELECT p.id FROM llmq.message_pending AS p WHERE p.id > 0 ORDER BY p.id DESC LIMIT 1);
-        topics := llmq.pending_topics();
     ELSE
         SELECT max(t.highest), jsonb_object_agg(t.topic, t.lowest), sum(t.messages)
         INTO tip, topics, seen
@@ -46,33 +49,39 @@ BEGIN
                 WHERE p.id > after ORDER BY p.id LIMIT most) AS s
             GROUP BY s.topic) AS t;
     END IF;
+    IF topics_after IS NOT NULL THEN
+        page := llmq.pending_topics(topics_after, most_topics);
+    END IF;
     topics := llmq.merge_topics(topics, returned);
-    IF topics IS NULL THEN
+    IF topics IS NULL AND page IS NULL THEN
         RETURN NULL;
     END IF;
-    RETURN jsonb_build_object('tip', greatest(tip, after, 0), 'topics', topics,
-        'more', coalesce(seen >= most, false));
+    RETURN jsonb_build_object('tip', greatest(tip, after, 0), 'topics', coalesce(topics, '{}'),
+        'more', coalesce(seen >= most, false), 'page', page, 'page_full', jsonb_array_length(page) >= most_topics);
 END
 $$;
 
--- Every topic that has pending messages, with its lowest id: one probe of the index for each.
-CREATE OR REPLACE FUNCTION llmq.pending_topics() RETURNS jsonb
+-- Topics that have pending messages, each with its lowest id, in order: one probe of the index
+-- for each.
+CREATE OR REPLACE FUNCTION llmq.pending_topics(topics_after text, most int) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_sort = off
 AS $$
 BEGIN
     RETURN (
-        WITH RECURSIVE t (topic, id) AS (
-            (SELECT p.topic, p.id FROM llmq.message_pending AS p
-            WHERE p.topic > '' ORDER BY p.topic, p.id LIMIT 1)
+        WITH RECURSIVE t (topic, id, number) AS (
+            (SELECT p.topic, p.id, 1 FROM llmq.message_pending AS p
+            WHERE p.topic > topics_after ORDER BY p.topic, p.id LIMIT 1)
             UNION ALL
-            SELECT n.topic, n.id
+            SELECT n.topic, n.id, t.number + 1
             FROM t CROSS JOIN LATERAL (
                 SELECT p.topic, p.id FROM llmq.message_pending AS p
                 WHERE p.topic > t.topic ORDER BY p.topic, p.id LIMIT 1) AS n
+            WHERE t.number < most
         )
-        SELECT jsonb_object_agg(t.topic, t.id) FROM t);
+        -- A recursion that has one row at a time gives them in order.
+        SELECT jsonb_agg(jsonb_build_array(t.topic, t.id)) FROM t);
 END
 $$;
 

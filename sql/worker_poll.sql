@@ -15,13 +15,16 @@
 -- another, workers and rank (how many work here, and how many of them said hello
 -- before this one: each takes its share of a max_in_flight), and pruned (jobs that retention deleted).  `report`, if not NULL, is what the worker has to say (take_report).  Rows with a job_id and a delivery are recalled leases.
 --
--- messages_after, if not NULL, asks for outbox messages with higher ids; -1 for a sweep.  If
+-- messages_after, if not NULL, asks for outbox messages with higher ids; topics_after, if not NULL,
+-- for a page of the topics that have messages, from behind that one: a sweep begins with -1 and ''.  If
 -- there are any, control holds messages (sql/worker_messages.sql says what that is).  A
--- full poll makes pending those that are due, and has them among messages.
+-- full poll makes pending those that are due, and has them among messages.  sweep in control: true
+-- says that messages of any topics came back.
 --
 -- Long: what is looked at, in the order in which it must be.
 CREATE OR REPLACE FUNCTION llmq.worker_poll(
-    own bigint, after bigint, max_rows int, config_hash text, report jsonb, messages_after bigint)
+    own bigint, after bigint, max_rows int, config_hash text, report jsonb, messages_after bigint,
+    topics_after text DEFAULT NULL)
 RETURNS TABLE (seq bigint, queue text, tenant text, priority int, control jsonb,
     job_id uuid, delivery int)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -45,7 +48,7 @@ BEGIN
         -- After the clock was set heartbeats say nothing for a while.
         IF report -> 'clock_set' IS NULL AND EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
             IF llmq.takeover(own) > 0 THEN
-                returned := llmq.pending_topics();
+                facts := '{"sweep": true}';
             END IF;
         END IF;
         IF report IS NOT NULL THEN
@@ -54,9 +57,9 @@ BEGIN
         PERFORM llmq.fold_spending();
         promoted := llmq.promote_deferred(max_rows);
         returned := llmq.merge_topics(returned, llmq.promote_messages(max_rows));
-        facts := llmq.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
+        facts := facts || llmq.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
         -- What is due and did not move is locked, by a cancel that is not committed say.
-        IF promoted = 0 AND returned IS NULL AND facts -> 'due_in' = '0' THEN
+        IF promoted = 0 AND returned IS NULL AND facts -> 'sweep' IS NULL AND facts -> 'due_in' = '0' THEN
             facts := facts || '{"due_in": 50000}';
         END IF;
     END IF;
@@ -71,10 +74,10 @@ BEGIN
         unresolved := llmq.resolve_fresh(max_rows);
     END IF;
 
-    IF messages_after < 0 OR returned IS NOT NULL
+    IF topics_after IS NOT NULL OR returned IS NOT NULL
         OR EXISTS (SELECT FROM llmq.message_pending AS p WHERE p.id > messages_after) THEN
         facts := facts || jsonb_strip_nulls(jsonb_build_object('messages',
-            llmq.look_for_messages(messages_after, returned)));
+            llmq.look_for_messages(messages_after, topics_after, returned)));
     END IF;
 
     -- Before the rows are read: the snapshot that reads them is no older than this.

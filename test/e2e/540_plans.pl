@@ -50,7 +50,7 @@ sub try_with
 	my $poll = "SELECT string_agg(seq::text, ',') FROM (SELECT seq FROM llmq.worker_poll($own, 0, 20,";
 	my ($seqs, @plans) = plans($session, "$poll NULL, NULL, NULL) WHERE seq IS NOT NULL) AS p");
 	judge("$name: a poll", 1, @plans);
-	(undef, @plans) = plans($session, "$poll 'x', NULL, -1)) AS p");
+	(undef, @plans) = plans($session, "$poll 'x', NULL, -1, '')) AS p");
 	judge("$name: a poll that looks at everything", 1, @plans);
 	(my $jobs, @plans) = plans($session, "SELECT json_agg(json_build_object('job_id', job_id, 'delivery', delivery))
 		FROM llmq.worker_claim($own, '{$seqs}')");
@@ -79,7 +79,7 @@ sub try_messages
 	my $look = sub { return "SELECT control -> 'messages' ->> 'tip' FROM llmq.worker_poll($own, 1000000, 20, $_[0]) WHERE control IS NOT NULL" };
 	my ($tip, @plans) = plans($session, $look->('NULL, NULL, 0'));
 	judge("$name: a look for messages", 1, @plans);
-	(undef, @plans) = plans($session, $look->("'x', NULL, -1"));
+	(undef, @plans) = plans($session, $look->("'x', NULL, -1, ''"));
 	judge("$name: a sweep for messages", 1, @plans);
 	(my $entries, @plans) = plans($session, qq{SELECT json_agg(json_build_object('id', id, 'claimed_at', claimed_at, 'delay', 1000000,
 		'outcome', CASE id % 3 WHEN 0 THEN 'sent' WHEN 1 THEN 'retry' ELSE 'return' END))

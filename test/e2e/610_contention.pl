@@ -47,6 +47,25 @@ is($pg->final_state($job)->{state}, 'cancelled', 'a cancel that commits before t
 wait_for(sub { $pg->sql("SELECT count(*) FROM llmq.attempt WHERE job_id = '$job' AND attempt = 1") }, 20, 'the attempt is recorded');
 is($pg->sql("SELECT string_agg(attempt || ' ' || outcome, ', ') FROM llmq.attempt WHERE job_id = '$job'"), '1 success', 'its call is on record');
 
+# -- the key of a message -------------------------------------------------------------
+
+$provider->script({ match => '[job:keyed-', responses => [ { hold => 'keyed' } ] });
+@jobs = map {
+	$pg->submit(prompt => "Tell. [job:keyed-$_]", idempotency_key => "keyed-$_", outbox => [ { topic => 'told', dedupe_key => "told $_" } ])
+} 1 .. 10;
+$provider->wait_for_calls("keyed-$_", 1) for 1 .. 10;
+$other->query('BEGIN');
+$other->query("SELECT llmq.enqueue_outbox('told', '{}', 'told 1')");
+$provider->release('keyed');
+is($pg->final_state($_)->{state}, 'succeeded', 'an answer is stored while the key of another one\'s message is held') for @jobs[ 1 .. 9 ];
+is($pg->final_state($pg->submit(prompt => "More. [job:beside-$_]", idempotency_key => "beside-$_"))->{state}, 'succeeded',
+	'so is one that came later') for 1 .. 3;
+is(state_of($jobs[0]), 'running', 'the one whose key is held is running meanwhile');
+$other->query('COMMIT');
+is($pg->final_state($jobs[0])->{state}, 'succeeded', 'when the key is let go, its answer is stored');
+is(scalar(@calls = $provider->calls('keyed-1')), 1, 'of one call');
+is($pg->sql(q{SELECT count(*) FROM llmq.outbox WHERE topic = 'told'}), 10, 'and the message that has the key stands for its own');
+
 # -- due ----------------------------------------------------------------------------
 
 $job = $pg->submit(prompt => 'Later. [job:due]', idempotency_key => 'due', run_at => '2100-01-01');

@@ -13,6 +13,8 @@ AS $$ UPDATE llmq.worker_session SET heartbeat = clock_timestamp() WHERE heartbe
 -- What a poll says of messages; it is a full one if it has a hash.
 CREATE FUNCTION pg_temp.poll(own bigint, after bigint, hash text DEFAULT NULL) RETURNS jsonb LANGUAGE sql
 AS $$ SELECT pg_temp.beat(); SELECT control -> 'messages' FROM llmq.worker_poll(own, 0, 1000, hash, NULL, after) WHERE control IS NOT NULL $$;
+CREATE FUNCTION pg_temp.swept(own bigint, after bigint, topics_after text) RETURNS jsonb LANGUAGE sql
+AS $$ SELECT pg_temp.beat(); SELECT control -> 'messages' FROM llmq.worker_poll(own, 0, 1000, NULL, NULL, after, topics_after) WHERE control IS NOT NULL $$;
 CREATE FUNCTION pg_temp.due_in(own bigint) RETURNS bigint LANGUAGE sql
 AS $$ SELECT pg_temp.beat(); SELECT (control ->> 'due_in')::bigint FROM llmq.worker_poll(own, 0, 1000, 'x', NULL, NULL) WHERE control IS NOT NULL $$;
 CREATE FUNCTION pg_temp.claimed(own bigint, topic text, more jsonb DEFAULT '{}') RETURNS text LANGUAGE sql
@@ -32,7 +34,7 @@ AS $$ SELECT string_agg(place, ' and ') FROM llmq.message_place WHERE id = of_id
 -- -- looking -----------------------------------------------------------------------------------
 
 SELECT is(pg_temp.poll(:worker, 0), NULL, 'without messages a poll says nothing of them');
-SELECT is(pg_temp.poll(:worker, -1), NULL, 'nor does a sweep');
+SELECT is(pg_temp.swept(:worker, -1, ''), NULL, 'nor does a sweep');
 SELECT pg_temp.say('a', 'a1') AS a1, pg_temp.say('b', 'b1') AS b1, pg_temp.say('a', 'a2') AS a2 \gset
 SELECT is(pg_temp.poll(:worker, NULL), NULL, 'a poll that does not ask is told nothing');
 SELECT is(pg_temp.poll(:worker, 0), jsonb_build_object('tip', :a2, 'more', false, 'topics', jsonb_build_object('a', :a1, 'b', :b1)),
@@ -40,14 +42,21 @@ SELECT is(pg_temp.poll(:worker, 0), jsonb_build_object('tip', :a2, 'more', false
 SELECT is(pg_temp.poll(:worker, :a1), jsonb_build_object('tip', :a2, 'more', false, 'topics', jsonb_build_object('a', :a2, 'b', :b1)),
     'behind a tip it sees what is higher');
 SELECT is(pg_temp.poll(:worker, :a2), NULL, 'and behind all of them nothing');
-SELECT is(pg_temp.poll(:worker, -1), jsonb_build_object('tip', :a2, 'more', false, 'topics', jsonb_build_object('a', :a1, 'b', :b1)),
+SELECT is(pg_temp.swept(:worker, -1, ''), format('{"tip": %s, "more": false, "topics": {}, "page": [["a", %s], ["b", %s]], "page_full": false}', :a2, :a1, :b1)::jsonb,
     'a sweep names every topic and its lowest id');
+SELECT is(pg_temp.swept(:worker, :a1, 'a'), format('{"tip": %s, "more": false, "topics": {"a": %s, "b": %s}, "page": [["b", %s]], "page_full": false}', :a2, :a2, :b1, :b1)::jsonb,
+    'when it goes on, the same poll looks behind the tip');
 SAVEPOINT many;
 SELECT count(pg_temp.say('many', 'many' || n)) FROM generate_series(1, 1001) AS n \gset many_
 SELECT is((pg_temp.poll(:worker, :a2) ->> 'tip')::bigint, :a2 + 1000::bigint, 'one look sees 1,000 messages');
 SELECT is(pg_temp.poll(:worker, :a2) -> 'more', 'true', 'and says that there are more');
 SELECT is(pg_temp.poll(:worker, :a2 + 1000), jsonb_build_object('tip', :a2 + 1001, 'more', false, 'topics', jsonb_build_object('many', :a2 + 1001)),
     'the next one goes on behind them');
+ROLLBACK TO many;
+SELECT count(pg_temp.say('wide' || to_char(n, '000'), 'wide' || n)) FROM generate_series(1, 501) AS n \gset many_
+SELECT pg_temp.swept(:worker, -1, '') AS page \gset
+SELECT is(jsonb_array_length(:'page'::jsonb -> 'page') || ' ' || (:'page'::jsonb ->> 'page_full'), '500 true', 'a page of a sweep has 500 topics');
+SELECT is(pg_temp.swept(:worker, :a2 + 501, :'page'::jsonb #>> '{page,-1,0}') #>> '{page,2,0}', 'wide 501', 'the next one goes on behind them');
 ROLLBACK TO many;
 
 -- -- limits --------------------------------------------------------------------------------------
@@ -144,7 +153,8 @@ SELECT is((SELECT remaining FROM llmq.message_pending WHERE id = :a2), '["b@exam
 -- -- a worker that is lost ------------------------------------------------------------------------
 
 UPDATE llmq.worker_session SET heartbeat = now() - interval '1 min', in_flight = 1 WHERE id = :other;
-SELECT is(pg_temp.poll(:worker, :a4, 'x') #>> '{topics,a}', :'a2', 'a poll takes the messages of a lost worker, and names all topics');
+SELECT pg_temp.beat() AS beat \gset
+SELECT is((SELECT control -> 'sweep' FROM llmq.worker_poll(:worker, 0, 1000, 'x', NULL, :a4) WHERE control IS NOT NULL), 'true', 'a poll takes the messages of a lost worker, and asks for a sweep');
 SELECT is((SELECT row(p.attempts)::text || pg_temp.place(p.id) FROM llmq.message_pending AS p WHERE id = :a4), '(0)message_pending', 'they are pending again, uncounted');
 SELECT is((SELECT count(*) FROM llmq.worker_session WHERE id = :other), 0::bigint, 'and its session is over');
 SELECT pg_temp.claimed(:worker, 'a') AS claimed \gset

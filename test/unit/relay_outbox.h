@@ -66,6 +66,9 @@ typedef struct FakeStore
 	int max_in_flight;
 	json_t *params;
 	int64_t look_after;
+	char topics_after[24];
+	bool sweeps;
+	int page_max; /* topics; 0: no limit */
 	bool quarantined;
 	int silent; /* further destinations, "silent<n>" */
 	char control[16384];
@@ -189,11 +192,43 @@ append_config(void)
 	append_control("]}}");
 }
 
-/* What a poll says of messages behind look_after, or, as a sweep, of all. */
+/* The next topic behind one that has pending messages, and its first; 0: there is none. */
+static inline int
+next_topic(const char *after)
+{
+	int found = 0;
+
+	for (int id = STORE_MAX; id > 0; id--)
+	{
+		const FakeMessage *message = &store.messages[id];
+
+		if (message->place == PENDING && strcmp(message->topic, after) > 0 &&
+			(found == 0 || strcmp(message->topic, store.messages[found].topic) <= 0))
+			found = id;
+	}
+	return found;
+}
+
+/* Adds a page of a sweep. */
+static inline void
+add_page(json_t *messages)
+{
+	json_t *page = json_array();
+	int left = store.page_max == 0 ? STORE_MAX : store.page_max;
+	int id = next_topic(store.topics_after);
+
+	for (; id != 0 && left > 0; id = next_topic(store.messages[id].topic), left--)
+		json_array_append_new(page, json_pack("[si]", store.messages[id].topic, id));
+	json_object_set_new(messages, "page", page);
+	json_object_set_new(messages, "page_full", json_boolean(left == 0));
+}
+
+/* What a poll says of messages: those behind look_after, and the sweep's. */
 static inline void
 write_control(const char *hash)
 {
 	json_t *topics = json_object();
+	json_t *messages = json_object();
 	int tip = 0;
 	char *source;
 
@@ -201,21 +236,25 @@ write_control(const char *hash)
 	{
 		if (store.messages[id].place != PENDING || id <= store.look_after)
 			continue;
-		add_topic(topics, store.messages[id].topic, id);
+		if (store.look_after >= 0)
+			add_topic(topics, store.messages[id].topic, id);
 		tip = id;
 	}
-	source = json_dumps(topics, JSON_COMPACT);
+	json_object_set_new(messages, "topics", topics);
+	json_object_set_new(messages, "tip", json_integer(tip));
+	if (store.sweeps)
+		add_page(messages);
+	source = json_dumps(messages, JSON_COMPACT);
 	snprintf(store.control, sizeof(store.control),
-			 "{\"next_xid\":10,\"oldest_xid\":10,\"more\":false,\"messages\":{\"tip\":%d,"
-			 "\"topics\":%s}%s",
-			 tip, source, hash != NULL ? "," : "}");
+			 "{\"next_xid\":10,\"oldest_xid\":10,\"more\":false,\"messages\":%s%s", source,
+			 hash != NULL ? "," : "}");
 	if (hash != NULL && strcmp(hash, "h") == 0 && !store.changes)
 		append_control("\"state\":\"%s\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0}",
 					   store.quarantined ? "quarantined" : "running");
 	else if (hash != NULL)
 		append_config();
 	free(source);
-	json_decref(topics);
+	json_decref(messages);
 }
 
 static inline void
@@ -228,6 +267,9 @@ fake_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
 	if (operation == LLMQ_OP_POLL)
 	{
 		store.look_after = strtoll(params[5], NULL, 10);
+		store.sweeps = params[6] != NULL;
+		snprintf(store.topics_after, sizeof(store.topics_after), "%s",
+				 store.sweeps ? params[6] : "");
 		write_control(params[3]);
 	}
 	else if (operation == LLMQ_OP_CLAIM_MESSAGES || operation == LLMQ_OP_SETTLE_MESSAGES)

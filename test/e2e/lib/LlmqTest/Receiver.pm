@@ -84,6 +84,14 @@ sub received
 	return grep { !defined $path || $_->{path} eq $path } @{ $self->{lines} };
 }
 
+# What was received so far as it stands in the receiver's log, a line each.
+sub log_lines
+{
+	my ($self) = @_;
+	open(my $file, '<', "$self->{dir}/log") or die "$self->{dir}/log: $!\n";
+	return <$file>;
+}
+
 # Waits until so many were received, and returns them.
 sub wait_for_received
 {

@@ -1,0 +1,202 @@
+/*
+ * relay_topic_test.c
+ *		The relay before more topics than it holds: places in memory, sweeps in pages.
+ */
+#define _GNU_SOURCE /* strcasestr, in http_stub.h */
+
+#include "relay_outbox.h"
+
+#define MANY (LLMQ_RELAY_TOPICS_MAX * 2)
+
+static char names[STORE_MAX + 1][24];
+
+static void
+name_topics(const char *prefix, int first, int last)
+{
+	for (int id = first; id <= last; id++)
+	{
+		snprintf(names[id], sizeof(names[id]), "%s%02d", prefix, id);
+		store.messages[id] = (FakeMessage){.place = PENDING, .topic = names[id]};
+	}
+}
+
+/* Has a sweep of one page name so many topics; true in held for those that have a place. */
+static void
+sweep(LlmqEngine *engine, const char *prefix, int topics, bool *held)
+{
+	json_t *page = json_array();
+	json_t *control = json_pack("{s:{s:o,s:i}}", "messages", "page", page, "tip", 1);
+	LlmqRelayLook look;
+	char name[24];
+
+	for (int i = 0; i < topics; i++)
+	{
+		snprintf(name, sizeof(name), "%s%d", prefix, i);
+		json_array_append_new(page, json_pack("[si]", name, i + 1));
+	}
+	engine->relay.sweep_wanted = true;
+	engine->relay.sweep_next_us = 0;
+	llmq_relay_begin_look(engine, false, &look);
+	llmq_relay_complete_look(engine, control);
+	json_decref(control);
+	for (int i = 0; i < topics; i++)
+	{
+		snprintf(name, sizeof(name), "%s%d", prefix, i);
+		held[i] = llmq_relay_find_topic(&engine->relay, name) != NULL;
+	}
+}
+
+/* Plays a claim from each topic, which brings one message that is sent at once. */
+static void
+give_turns(LlmqEngine *engine)
+{
+	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+		topic->had_turn = true;
+	llmq_relay_forget_idle(&engine->relay);
+}
+
+static int
+held_count(const bool *held, int topics)
+{
+	int count = 0;
+
+	for (int i = 0; i < topics; i++)
+		count += held[i];
+	return count;
+}
+
+static void
+test_rotation(void)
+{
+	static bool held[MANY];
+	static bool seen[MANY];
+	LlmqEngine *engine = start("hook", 0);
+	int sweeps = 0;
+
+	trust(engine, "hook");
+	while (held_count(seen, MANY) < MANY && sweeps < 20)
+	{
+		sweep(engine, "hook", MANY, held);
+		for (int i = 0; i < MANY; i++)
+			seen[i] |= held[i];
+		if (sweeps++ == 0)
+			is_int(held_count(held, MANY), LLMQ_RELAY_TOPICS_MAX / 2,
+				   "a destination has half of the places, if it is alone");
+		give_turns(engine);
+	}
+	is_int(held_count(seen, MANY), MANY, "topics that always have messages make room for others");
+	ok(sweeps <= 6, "each in its turn");
+	stop(engine);
+}
+
+static void
+test_shares(void)
+{
+	static bool held[MANY];
+	static bool others[MANY];
+	LlmqEngine *engine = start("hook", 0);
+
+	trust(engine, "hook");
+	sweep(engine, "hook", MANY, held);
+	sweep(engine, "other", 10, others);
+	is_int(held_count(others, 10), 10, "one destination's topics leave places to another's");
+	sweep(engine, "other", MANY, others);
+	ok(held_count(others, MANY) < LLMQ_RELAY_TOPICS_MAX / 2 &&
+		   engine->relay.topic_count < LLMQ_RELAY_TOPICS_MAX,
+	   "and two leave some to a third one's");
+	stop(engine);
+}
+
+static void
+test_first_things(void)
+{
+	static bool held[MANY];
+	LlmqEngine *engine = start("hook", 0);
+
+	trust(engine, "hook");
+	sweep(engine, "hook", MANY, held);
+	llmq_relay_note_topic(engine, "hook new", 9000, false);
+	ok(llmq_relay_find_topic(&engine->relay, "hook new") == NULL,
+	   "new topics do not overtake those that wait");
+	llmq_relay_note_topic(engine, "other", 9001, false);
+	is_int((int) llmq_relay_find_topic(&engine->relay, "other")->after, 9000,
+		   "where none waits messages are claimed from the first new one on");
+	give_turns(engine);
+	sweep(engine, "hook", 10, held);
+	llmq_relay_note_topic(engine, "hook back", 9002, false);
+	is_int((int) llmq_relay_find_topic(&engine->relay, "hook back")->after, 0,
+		   "while a topic may have waited it is claimed from its very first message on");
+	sweep(engine, "hook", 10, held);
+	llmq_relay_note_topic(engine, "hook late", 9003, false);
+	is_int((int) llmq_relay_find_topic(&engine->relay, "hook late")->after, 9002,
+		   "until a sweep finds a place for all");
+	stop(engine);
+}
+
+static void
+test_pages(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+
+	name_topics("hook", 1, 60);
+	store.page_max = 7;
+	run_until_settled(engine, 60);
+	is_int(with_outcome("sent"), 60, "a sweep in pages comes to all topics");
+	while (engine->relay.swept_to != NULL)
+		turn(engine);
+	ok(engine->relay.knows_tip, "and has an end");
+	stop(engine);
+}
+
+static void
+test_pages_and_looks(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+
+	name_topics("hook", 1, 60);
+	store.page_max = 5;
+	while (engine->relay.swept_to == NULL)
+		turn(engine);
+	name_topics("hook ", 61, 70); /* the sweep is past them */
+	llmq_engine_wake(engine);
+	while (engine->relay.swept_to != NULL && store.messages[61].place == PENDING)
+		turn(engine);
+	ok(store.messages[61].place != PENDING,
+	   "what comes while a sweep is under way is found beside it");
+	run_until_settled(engine, 70);
+	is_int(with_outcome("sent"), 70, "and all is sent");
+	stop(engine);
+}
+
+static void
+test_change_during_sweep(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+
+	name_topics("hook", 1, 60);
+	store.page_max = 5;
+	store.disabled = true;
+	while (engine->relay.swept_to == NULL)
+		turn(engine);
+	store.disabled = false;
+	store.changes = true;
+	moved_us += SECONDS(5);
+	while (engine->relay.topic_count == 0)
+		turn(engine);
+	store.changes = false;
+	run_until_settled(engine, 60);
+	is_int(with_outcome("sent"), 60, "a sweep begins again when destinations have changed");
+	stop(engine);
+}
+
+int
+main(void)
+{
+	test_rotation();
+	test_shares();
+	test_first_things();
+	test_pages();
+	test_pages_and_looks();
+	test_change_during_sweep();
+	return tap_done();
+}
