@@ -44,11 +44,11 @@ chroot_add() {
 }
 
 # chroot_run ROOT COMMAND...: runs it there as root, with /proc, /dev and a fresh /dev/shm, and with
-# nothing of the caller's environment; when it ends, so do all processes that it has left.
+# nothing of the caller's environment; when it or the caller ends, so do all processes that are left.
 chroot_run() {
 	local root=$1
 	shift
-	unshare --mount --pid --fork --kill-child -- /bin/bash -c '
+	setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child -- /bin/bash -c '
 		mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm" || exit
 		root=$1
 		shift
