@@ -12,7 +12,7 @@ use Torture;
 $| = 1;
 my $minutes = $ENV{MINUTES} || ($ENV{KILLS} ? 600 : 5);
 my $report = Torture::run(seed => $ENV{SEED}, seconds => 60 * $minutes, kills => $ENV{KILLS} || 0, clients => 10, programs => 2, calm => 0.3,
-	client_kills => 8);
+	client_kills => 12);
 
 print "\nkilled:\n";
 printf "    %-40s %8d\n", $_, $report->{kills}{$_} for sort keys %{ $report->{kills} };
