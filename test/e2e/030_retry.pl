@@ -35,7 +35,7 @@ my $job = submit('limited', [ { status => 429, headers => [ [ 'Retry-After', '1'
 is($pg->final_state($job)->{state}, 'succeeded', 'a job that met a rate limit succeeds');
 my @calls = $provider->calls('limited');
 is(scalar(@calls), 2, 'with the second call');
-cmp_ok($calls[1]{start} - $calls[0]{end}, '>=', 1, 'which came no sooner than the provider wished');
+cmp_ok($calls[1]{start} - $calls[0]{start}, '>=', 1, 'which came no sooner than the provider wished');
 
 # -- what a retry mends -------------------------------------------------------
 

@@ -10,6 +10,7 @@ use lib "$FindBin::Bin/lib";
 use LlmqTest;
 use Test::More;
 
+local $ENV{HOST} = 'server';	# the programs are started here, beside a worker in the server
 my $provider = start_provider();
 my $pg = start_cluster(preload => 1, conf => { 'llmq.workers' => 1, 'llmq.max_in_flight' => 20, 'llmq.poll_interval' => '1s' });
 $pg->create_database('app', extension => 1, provider => $provider);
