@@ -150,6 +150,9 @@ limiter_obstructs(LlmqEngine *engine, LlmqEndpoint *endpoint, LlmqJob *job, int6
 		*until = later(*until, llmq_quota_when(&gate->quota, &endpoint->rates, tokens, now));
 		if (job == NULL)
 			*until = later(*until, gate->rest_until_us);
+		/* What is being drawn will be here in a moment, and not with the draw after that. */
+		if (gate->drawing && *until > now + BUSY_WAIT_US)
+			*until = now + BUSY_WAIT_US;
 		/* Those in hand come first. */
 		if (job == NULL && gate->waiting > 0)
 			*until = later(*until, now + BUSY_WAIT_US);
