@@ -180,6 +180,18 @@ end_clean(LlmqTransfer *transfer)
 }
 
 /*
+ * Tells whether libcurl gave up on chunks, which only its message says: 7.88 ends
+ * all such in "in chunked-encoding", 8.7 and later have words of their own for a
+ * length ("chunk hex-length ...", "invalid chunk size").  Words of a version to
+ * come would make it a connection that ended: retried as well, and passed on.
+ */
+static bool
+is_chunk_trouble(const LlmqTransfer *transfer)
+{
+	return strstr(transfer->error_text, "chunk") != NULL;
+}
+
+/*
  * Reading or writing failed.  With a new errno the network broke (RST); without
  * one it is libcurl's word for an answer that is not framed as HTTP says, or
  * for TLS that was ended without a close_notify, which is a FIN.
@@ -200,7 +212,7 @@ end_broken(LlmqTransfer *transfer, CURLcode code)
 		say(transfer, "headers larger than the limit");
 		return LLMQ_END_HEADERS_LARGE;
 	}
-	if (strstr(transfer->error_text, "chunked-encoding") != NULL)
+	if (is_chunk_trouble(transfer))
 	{
 		say(transfer, "broken chunks");
 		return LLMQ_END_BAD_ENCODING;
