@@ -9,18 +9,24 @@
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "delegate.h"
 #include "owner.h"
 #include "service.h"
 #include "wakeup.h"
 
+/* A session hears once in this time that nobody serves its database, and looks for programs. */
+#define WARN_AGAIN_MS 60000
+
 PG_FUNCTION_INFO_V1(llmq_as_owner_1);
 PG_FUNCTION_INFO_V1(llmq_wake_at_commit_1);
 
+static void warn_if_unserved(void);
 static bool program_serves(void);
 
 /* Notes the calling role and, as the owner, runs the function's delegate (suffix _as) for it. */
@@ -38,16 +44,28 @@ llmq_as_owner_1(PG_FUNCTION_ARGS)
 Datum
 llmq_wake_at_commit_1(PG_FUNCTION_ARGS)
 {
-	LlmqService service;
-
 	if (IsBinaryUpgrade)
 		PG_RETURN_VOID();
 	llmq_wakeup_request(LLMQ_REQUEST_WAKE);
-	service = llmq_service_judge();
-	if (service != LLMQ_SERVICE_RUNNING && service != LLMQ_SERVICE_STARTING &&
-		llmq_wakeup_first_warning() && !program_serves())
-		llmq_service_warn(service);
+	warn_if_unserved();
 	PG_RETURN_VOID();
+}
+
+/* Says it anew when the reason has changed.  A thousand submits a second must not fill the log. */
+static void
+warn_if_unserved(void)
+{
+	static LlmqService last = LLMQ_SERVICE_RUNNING;
+	static TimestampTz last_at = 0;
+	LlmqService service = llmq_service_judge();
+	TimestampTz now = GetCurrentStatementStartTimestamp();
+
+	if (service == last && !TimestampDifferenceExceeds(last_at, now, WARN_AGAIN_MS))
+		return;
+	last = service;
+	last_at = now;
+	if (service != LLMQ_SERVICE_RUNNING && service != LLMQ_SERVICE_STARTING && !program_serves())
+		llmq_service_warn(service);
 }
 
 /* Whether a worker on another machine serves this database. */

@@ -35,7 +35,6 @@ typedef struct Pending
 static Pending pending[LLMQ_REQUESTS];
 static uint32 last_order = 0;
 static bool suggest = false; /* the launcher does not know this database */
-static bool warned = false;
 static object_access_hook_type previous_access_hook = NULL;
 
 static void at_transaction_end(XactEvent event, void *unused);
@@ -84,15 +83,6 @@ bool
 llmq_wakeup_is_requested(LlmqRequest request)
 {
 	return is_pending(request);
-}
-
-bool
-llmq_wakeup_first_warning(void)
-{
-	bool first = !warned;
-
-	warned = true;
-	return first;
 }
 
 static void
@@ -209,5 +199,4 @@ clear(void)
 {
 	memset(pending, 0, sizeof(pending));
 	suggest = false;
-	warned = false;
 }

@@ -28,7 +28,4 @@ extern void llmq_wakeup_request(LlmqRequest request);
 /* Whether the present transaction has asked for it. */
 extern bool llmq_wakeup_is_requested(LlmqRequest request);
 
-/* True the first time in a transaction, then false until its end. */
-extern bool llmq_wakeup_first_warning(void);
-
 #endif /* LLMQ_WAKEUP_H */
