@@ -107,6 +107,7 @@ SERVER_OBJS = \
 	extension/database.o \
 	extension/debug_point.o \
 	extension/delegate.o \
+	extension/fingerprint.o \
 	extension/functions.o \
 	extension/key_wait.o \
 	extension/launcher.o \

@@ -24,25 +24,17 @@ BEGIN
 END
 $$;
 
--- The fingerprint of a request: what must be the same under the same key.  A client that
--- asks again does so in another trace.
--- In plpgsql, because SQL would be parsed anew in each transaction.
-CREATE OR REPLACE FUNCTION llmq.fingerprint(job llmq.job) RETURNS bytea
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
-AS $$
-BEGIN
-    IF jsonb_typeof(job.metadata) = 'object' AND job.metadata ? 'traceparent' THEN
-        job.metadata := nullif(job.metadata - 'traceparent', '{}');
-    END IF;
-    RETURN sha256(convert_to(jsonb_build_array(
-        job.queue, job.prompt, job.system, job.messages, job.model, job.params, job.metadata,
-        job.outbox, job.on_complete, job.after, job.run_id, job.step, job.policy)::text, 'UTF8'));
-END
-$$;
+-- The fingerprint of a request: what must be the same under the same key.  What it is made
+-- of never changes; extension/fingerprint.c says how.
+CREATE OR REPLACE FUNCTION llmq.fingerprint(
+    queue text, prompt text, system text, messages jsonb, model text, params jsonb, metadata jsonb,
+    outbox jsonb, on_complete text, after uuid[], run_id text, step text, policy jsonb)
+RETURNS bytea
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_fingerprint_1';
 
--- The tenant and the queue of a job: both must be there, and open to the caller.  A
--- queue with max_ready is full when a worker has last seen that many jobs ready; a
--- key that is known gets its answer even so.
+-- The tenant and the queue of a job: both must be there, and open to the caller.  Only
+-- jobs of which that is not plain come here.  A queue with max_ready is full when a
+-- worker has last seen that many jobs ready; a key that is known gets its answer even so.
 CREATE OR REPLACE FUNCTION llmq.check_place(job llmq.job) RETURNS void
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
@@ -120,12 +112,17 @@ BEGIN
         job.tenant := caller;
     END IF;
     job.job_id := llmq.job_id(job.tenant, scope, job.idempotency_key);
-    PERFORM llmq.check_place(job);
+    IF job.tenant <> caller OR EXISTS (SELECT FROM llmq.budget AS b WHERE b.hard)
+        OR coalesce((SELECT q.max_ready IS NOT NULL FROM llmq.queue AS q WHERE q.name = job.queue),
+            job.queue IS DISTINCT FROM 'default') THEN
+        PERFORM llmq.check_place(job);
+    END IF;
     IF coalesce(job.prompt, '') = '' OR num_nonnulls(job.messages, job.params, job.policy, job.outbox, job.model,
         job.run_id, job.step, job.after) > 0 THEN
         PERFORM llmq.check_job(job);
     END IF;
-    job.fingerprint := llmq.fingerprint(job);
+    job.fingerprint := llmq.fingerprint(job.queue, job.prompt, job.system, job.messages, job.model,
+        job.params, job.metadata, job.outbox, job.on_complete, job.after, job.run_id, job.step, job.policy);
     RETURN job;
 END
 $$;

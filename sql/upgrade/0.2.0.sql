@@ -11,6 +11,7 @@ ALTER TABLE llmq.attempt ADD COLUMN traceparent text;
 COMMENT ON COLUMN llmq.attempt.traceparent IS 'the header that was sent: the trace of the job''s metadata, with this call as the parent';
 DROP FUNCTION llmq.worker_claim(bigint, bigint[]);
 DROP FUNCTION llmq.read_attempts(jsonb);
+DROP FUNCTION llmq.fingerprint(llmq.job);
 
 -- -- the outbox -----------------------------------------------------------------------------
 

@@ -69,6 +69,23 @@ SELECT is((SELECT to_jsonb(j) - '{fingerprint, submitted_at}'::text[] FROM llmq.
     'every argument is kept in the job');
 SELECT is((SELECT octet_length(fingerprint) FROM llmq.job WHERE idempotency_key = 'key-4'), 32,
     'the fingerprint is a SHA-256');
+SELECT is(llmq.fingerprint('q', text, NULL, json, 'm', json, json, NULL, 'public.f', ids, 'r', text, json),
+    sha256(convert_to(jsonb_build_array('q', text, NULL, json, 'm', json, json, NULL, 'public.f', ids, 'r', text, json)::text, 'UTF8')),
+    format('of the text of a jsonb array: %s, %s, %s', text, json, ids))
+FROM (VALUES
+    ('plain', jsonb '{"b": [1, 2.50, {"c": null}], "a": ""}', NULL::uuid[]),
+    (E'"quoted" \\ \b\f\n\r\t\x01 é 漢 😀', jsonb '"a \"scalar\" é"', ARRAY[gen_random_uuid()]),
+    ('', jsonb '[]', ARRAY[gen_random_uuid(), gen_random_uuid()]),
+    (NULL, jsonb '{}', NULL),
+    ('null', jsonb 'null', NULL),
+    ('1', jsonb '-1e3', NULL),
+    ('none', NULL, NULL)) AS v (text, json, ids);
+SELECT is(llmq.fingerprint('q', 'p', NULL, NULL, NULL, NULL, traced, NULL, NULL, NULL, NULL, NULL, NULL),
+    llmq.fingerprint('q', 'p', NULL, NULL, NULL, NULL, plain, NULL, NULL, NULL, NULL, NULL, NULL),
+    format('without the trace: %s', traced))
+FROM (VALUES
+    (jsonb '{"traceparent": "00-1-2-01", "a": 1}', jsonb '{"a": 1}'),
+    ('{"traceparent": "00-1-2-01"}', NULL)) AS v (traced, plain);
 SELECT is((SELECT fingerprint FROM llmq.job WHERE idempotency_key = 'key-3'),
     sha256('["default", "Now", null, null, null, null, null, null, null, null, null, null, null]'),
     'over the documented text');
