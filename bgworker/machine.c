@@ -28,16 +28,14 @@ int
 llmq_machine_connections(int most, int reserved)
 {
 	struct rlimit limit;
+	struct rlimit raised;
 	rlim_t files = (rlim_t) most + (rlim_t) reserved;
 
 	if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
 		return most;
-	if (limit.rlim_cur < limit.rlim_max)
-	{
-		limit.rlim_cur = limit.rlim_max;
-		if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-			(void) getrlimit(RLIMIT_NOFILE, &limit);
-	}
+	raised = (struct rlimit){limit.rlim_max, limit.rlim_max};
+	if (limit.rlim_cur < limit.rlim_max && setrlimit(RLIMIT_NOFILE, &raised) == 0)
+		limit = raised;
 	if (limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < files)
 		files = limit.rlim_cur;
 	return files > (rlim_t) reserved ? (int) (files - (rlim_t) reserved) : 1;

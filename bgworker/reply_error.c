@@ -128,8 +128,6 @@ llmq_reply_find_error(LlmqReply *reply, LlmqSlice root)
 
 	if (!locate(reply, root, &error, &beside))
 		return false;
-	if (found->found)
-		return true;
 	found->found = true;
 	found->wish_us = -1;
 	read_names(reply, error, beside);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "../../bgworker/buffer.h"
 #include "../../bgworker/email.h"
 #include "../../bgworker/email_format.h"
 #include "tap.h"
@@ -120,11 +121,11 @@ test_names_and_subject(void)
 {
 	static const char *const to[] = {"J\xC3\xBCrgen M\xC3\xBCller <j@example.org>",
 									 "\"Doe, \\\"Jo\\\"\" <jo@example.org>",
-									 "=?utf-8?q?x?= <x@example.org>"};
+									 "=?utf-8?q?x?= <x@example.org>", "  <bare@example.org>"};
 	LlmqEmail email = plain;
 
 	email.to = to;
-	email.to_count = 3;
+	email.to_count = 4;
 	email.cc = ann;
 	email.cc_count = 1;
 	email.subject = "Gr\xC3\xBC\xC3\x9F"
@@ -132,10 +133,11 @@ test_names_and_subject(void)
 					"\xC3\xA4\xC3\xB6\xC3\xBC, der nicht in eine Zeile passt";
 	ok(ask(email), "names and subjects need not be ASCII");
 	is_string(python("[a.display_name for a in m['to'].addresses]"),
-			  "['J\xC3\xBCrgen M\xC3\xBCller', 'Doe, \"Jo\"', '=?utf-8?q?x?=']",
+			  "['J\xC3\xBCrgen M\xC3\xBCller', 'Doe, \"Jo\"', '=?utf-8?q?x?=', '']",
 			  "names arrive as they were written");
 	is_string(python("[a.addr_spec for a in m['to'].addresses + m['cc'].addresses]"),
-			  "['j@example.org', 'jo@example.org', 'x@example.org', 'ann@example.org']",
+			  "['j@example.org', 'jo@example.org', 'x@example.org', 'bare@example.org', "
+			  "'ann@example.org']",
 			  "so do addresses");
 	is_string(python("m['subject']"),
 			  "'Gr\xC3\xBC\xC3\x9F"
@@ -143,7 +145,7 @@ test_names_and_subject(void)
 			  "\xC3\xA4\xC3\xB6\xC3\xBC, der nicht in eine Zeile passt'",
 			  "so does the subject");
 	ok(!has_bad_line(76), "... in lines of 76 characters");
-	is_int(request.recipient_count, 4, "to and cc get it");
+	is_int(request.recipient_count, 5, "to and cc get it");
 }
 
 static void
@@ -247,6 +249,7 @@ test_recipients_refused(void)
 {
 	char local[80];
 	char domain[300];
+	char name[330];
 
 	check_recipient("a@b.test\r\nBcc: c@d.test", "control character", "a line end is refused");
 	check_recipient("A\n <a@b.test>", "control character", "in a name too");
@@ -259,6 +262,7 @@ test_recipients_refused(void)
 	check_recipient("A <a@b.test> x", "not an e-mail address", "something behind is refused");
 	check_recipient("A <a@b.test", "not an e-mail address", "an open bracket is refused");
 	check_recipient("a b@c.test", "not an e-mail address", "a space is refused");
+	check_recipient("\"A\\\"> <a@b.test>", "not an e-mail address", "a quote must end");
 	check_recipient("a@b..test", "not an e-mail address", "an empty label is refused");
 	check_recipient("j\xC3\xBCrgen@b.test", "not ASCII", "a name that is not ASCII is refused");
 	check_recipient("a@b\xC3\xBC.test", "xn--", "a host that is not ASCII is refused");
@@ -269,16 +273,25 @@ test_recipients_refused(void)
 	memcpy(domain, "a@", 2);
 	domain[255] = '\0';
 	check_recipient(domain, "longer", "an address of 255 is refused");
+	memset(name, 'n', 301);
+	strcpy(name + 301, "<a@b.test>");
+	check_recipient(name, "too long a name", "a name of 301 is refused");
 }
 
 static void
 test_refused(void)
 {
 	static const char *many[LLMQ_EMAIL_RECIPIENTS_MAX + 1];
+	static char subject[LLMQ_EMAIL_SUBJECT_MAX + 2];
 	LlmqEmail email = plain;
 
 	email.subject = "a\r\nBcc: b@example.org";
 	ok(!ask(email) && strstr(error, "subject") != NULL, "a subject with a line end is refused");
+	memset(subject, 's', sizeof(subject) - 1);
+	email.subject = subject;
+	ok(!ask(email) && strstr(error, "longer than 2000") != NULL, "a subject of 2001 is refused");
+	email.subject = subject + 1;
+	ok(ask(email), "one of 2000 is not");
 	email = plain;
 	email.sender = NULL;
 	ok(!ask(email) && strstr(error, "no sender") != NULL, "there must be a sender");
@@ -294,6 +307,8 @@ test_refused(void)
 	ok(!ask(email) && strstr(error, "smtp://") != NULL, "another scheme is refused");
 	email.url = "smtp://me:hunter2@example.org/";
 	ok(!ask(email) && strstr(error, "hunter2") == NULL, "a url with a password is refused");
+	email.url = "smtp://example.org/a b";
+	ok(!ask(email) && strstr(error, "a space") != NULL, "a url with a space is refused");
 	email = plain;
 	email.id = "a@b";
 	ok(!ask(email), "an id that cannot stand in Message-ID is refused");
@@ -334,9 +349,14 @@ test_payload(void)
 {
 	static const char whole[] = "{\"to\": [\"a@b.test\", \"c@d.test\"], \"cc\": \"e@f.test\", "
 								"\"subject\": \"x\", \"text\": \"y\\nz\"}";
-	static const char *const refused[] = {"[]", "{\"to\": 1}", "{\"to\": [[]]}",
-										  "{\"to\": \"a@b.test\", \"subject\": {}}", "{"};
+	static const char *const refused[] = {"[]",
+										  "{\"to\": 1}",
+										  "{\"to\": [[]]}",
+										  "{\"to\": \"a@b.test\", \"subject\": {}}",
+										  "{",
+										  "{\"text\": \"a\\u0000b\"}"};
 	LlmqEmail email = plain;
+	LlmqBuffer many;
 
 	ok(llmq_email_read(arena, whole, strlen(whole), &email, &error), "a payload is read");
 	ok(email.to_count == 2 && strcmp(email.to[1], "c@d.test") == 0, "to may be an array");
@@ -348,6 +368,15 @@ test_payload(void)
 	for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++)
 		ok(!llmq_email_read(arena, refused[i], strlen(refused[i]), &email, &error) && error != NULL,
 		   "another payload is refused: %s", refused[i]);
+	llmq_buffer_init(&many, 10000);
+	llmq_buffer_append_string(&many, "{\"to\": [\"\"");
+	for (int i = 0; i < LLMQ_EMAIL_RECIPIENTS_MAX; i++)
+		llmq_buffer_append_string(&many, ",\"\"");
+	llmq_buffer_append_string(&many, "]}");
+	ok(!llmq_email_read(arena, many.data, many.len, &email, &error) &&
+		   strstr(error, "more than 100") != NULL,
+	   "101 recipients are refused before their addresses are read");
+	llmq_buffer_free(&many);
 }
 
 /* -- The verdict --------------------------------------------------------------------- */
@@ -419,6 +448,34 @@ test_verdicts(void)
 			  "... and said");
 }
 
+static void
+test_many_refused(void)
+{
+	static char text[12][32];
+	static const char *to[12];
+	LlmqEmail email = plain;
+	LlmqMailReply *reply;
+
+	for (int i = 0; i < 12; i++)
+	{
+		snprintf(text[i], sizeof(text[i]), "u%d@example.org", i);
+		to[i] = text[i];
+	}
+	email.to = to;
+	email.to_count = 12;
+	ask(email);
+	reply = llmq_mail_reply_create(arena, &request);
+	reply->in_session = true;
+	for (int i = 0; i < 12; i++)
+		reply->recipients[i] = (LlmqSmtpAnswer){550, "no"};
+	llmq_email_verdict(reply, LLMQ_END_COMPLETE, NULL, &verdict);
+	ok(strstr(verdict.message, "u9@example.org (550 no) and 2 more") != NULL,
+	   "of many who were refused ten are named, and the others counted");
+	judge(250, 250, 0, LLMQ_END_INTERRUPTED);
+	is_string(verdict.message, "The delivery was interrupted: the detail",
+			  "what we broke off ourselves is said to be so");
+}
+
 int
 main(void)
 {
@@ -432,6 +489,7 @@ main(void)
 	test_envelope();
 	test_payload();
 	test_verdicts();
+	test_many_refused();
 	llmq_arena_destroy(arena);
 	return tap_done();
 }

@@ -86,6 +86,13 @@ test_errors_in_streams(void)
 			 "an error document does not");
 	class_is(STREAM(CHAT, "data: {\"error\":{\"code\":\"insufficient_quota\"}}\n\n", .status = 400),
 			 "quota_exhausted", "an error frame in a 4xx is an error object");
+	class_is(STREAM(CHAT, "data: {\"error\":{\"code\":\"insufficient_quota\"}}", .status = 400),
+			 "quota_exhausted", "though the line that ends it is missing");
+	class_is(STREAM(CHAT,
+					"data: {\"error\":{\"code\":\"insufficient_quota\"}}\n\n"
+					"data: {\"error\":{\"code\":\"model_not_found\"}}\n\n",
+					.status = 400),
+			 "quota_exhausted", "of two the first counts");
 	class_is(STREAM(OLLAMA, "{\n \"error\": {\"code\": \"insufficient_quota\"}\n}", .status = 429),
 			 "quota_exhausted", "an error document in a 4xx need not be one line");
 }
@@ -124,6 +131,8 @@ test_ends(void)
 													  "\"finish_reason\":\"stop\"}]}",
 					.end = LLMQ_END_SHORT),
 			 "none", "a last frame without its line end is read if it is whole");
+	class_is(READ(CHAT, "{\"choices\":", .end = LLMQ_END_STOPPED), "interrupted",
+			 "what we ended before there was enough was not answered");
 	class_is(READ(CHAT, NULL, .end = LLMQ_END_NO_RESPONSE), "interrupted",
 			 "no response: interrupted");
 	class_is(READ(CHAT, NULL, .end = LLMQ_END_NOT_SENT, .detail = "no route"), "connection",
@@ -154,6 +163,8 @@ test_headers(void)
 	is_int(verdict.retry_after_us, -1, "a permanent outcome has no delay");
 	READ(CHAT, "{}", .status = 402, .headers = "x-should-retry: true\n");
 	is_string(llmq_outcome_name(verdict.outcome), "permanent", "but not that of a quota");
+	READ(CHAT, "{}", .status = 400, .headers = "x-should-retry: perhaps\n");
+	is_string(llmq_outcome_name(verdict.outcome), "permanent", "nor does another word turn it");
 	READ(CHAT, "{}", .headers = "x-should-retry: false\n");
 	is_string(llmq_outcome_name(verdict.outcome), "retry", "nor that of a 2xx");
 	READ(CHAT, "{}", .status = 429, .headers = "Retry-After: Thu, 15 Jan 2026 10:00:07 GMT\n");
@@ -210,6 +221,11 @@ test_left(void)
 	READ(CHAT, chat,
 		 .headers = "x-ratelimit-remaining-requests: few\nx-ratelimit-reset-requests: soon\n");
 	is_int(verdict.left_calls, -1, "what cannot be read says nothing");
+	READ(CHAT, chat,
+		 .headers = "x-ratelimit-remaining-requests: 9\nx-ratelimit-reset-requests: soon\n");
+	is_int(verdict.left_calls, -1, "nor does what is left, if nobody can tell for how long");
+	READ(CHAT, chat, .headers = "x-ratelimit-remaining-requests: 9\n");
+	is_int(verdict.left_calls, -1, "or does");
 }
 
 static void

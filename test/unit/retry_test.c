@@ -161,6 +161,8 @@ test_durations(void)
 static void
 test_dates(void)
 {
+	int64_t us;
+
 	date_is("Thu, 01 Jan 1970 00:00:00 GMT", 0);
 	date_is("Sun, 06 Nov 1994 08:49:37 GMT", 784111777);
 	date_is("Sunday, 06-Nov-94 08:49:37 GMT", 784111777);
@@ -185,6 +187,12 @@ test_dates(void)
 	date_is("2026-01-15T10:00:30Z", -1);
 	date_is("", -1);
 	date_is("Thu,", -1);
+	date_is("Sunday, 06-Nov-", -1);
+	date_is("Sunday, 06-Nov-9x 08:49:37 GMT", -1);
+	ok(llmq_retry_parse_timestamp("2026-12-01T00:00:00Z", 20, &us) && us == 1796083200 * second_us,
+	   "a year has twelve months");
+	ok(!llmq_retry_parse_timestamp("2026-13-01T00:00:00Z", 20, &us), "and no more");
+	ok(!llmq_retry_parse_timestamp("2026-00-01T00:00:00Z", 20, &us), "nor fewer than one");
 }
 
 int

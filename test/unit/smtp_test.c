@@ -91,11 +91,31 @@ test_endless(void)
 	llmq_arena_destroy(arena);
 }
 
+static void
+test_malformed(void)
+{
+	static const char *const answers[] = {"25\r\n",		  "25x taken\r\n", "\r\n",
+										  "150 wait\r\n", "250_taken\r\n", "+OK\r\n"};
+	LlmqArena *arena = llmq_arena_create(1048576);
+
+	for (size_t i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
+	{
+		LlmqSmtp smtp;
+		LlmqMailReply *reply = begin(arena, &smtp);
+
+		speak(&smtp);
+		ok(!hear(&smtp, answers[i]) && !reply->accepted, "what is no answer of SMTP is none: %.*s",
+		   (int) strcspn(answers[i], "\r"), answers[i]);
+	}
+	llmq_arena_destroy(arena);
+}
+
 int
 main(void)
 {
 	test_taken();
 	test_too_early();
 	test_endless();
+	test_malformed();
 	return tap_done();
 }

@@ -81,6 +81,8 @@ test_clean(void)
 	clean_is(BYTES("\xF4\x8F\xBF\xBF\xED\x9F\xBF\xEE\x80\x80"),
 			 "\xF4\x8F\xBF\xBF\xED\x9F\xBF\xEE\x80\x80",
 			 "the last code points beside the gaps pass");
+	clean_is(BYTES("\xE0\xA0\x80\xE0\x9F\x80"), "\xE0\xA0\x80\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD",
+			 "three bytes that two could have been are no character");
 }
 
 static void
@@ -94,6 +96,7 @@ test_bounds(void)
 	is_int((int64_t) llmq_text_cut(text, 5, 4), 4, "a cut after a character stays");
 	is_int((int64_t) llmq_text_cut(text, 5, 3), 1, "a cut within a character moves before it");
 	is_int((int64_t) llmq_text_cut(text, 5, 0), 0, "a cut at nothing is nothing");
+	is_int(llmq_text_character("ab", 2), 1, "a letter is a character of one byte");
 	llmq_buffer_init(&out, 3);
 	ok(!llmq_text_clean(&out, "abcdef", 6), "a full buffer is told");
 	llmq_buffer_free(&out);
