@@ -31,6 +31,7 @@ llmq_transaction_install_signals(bool urgent)
 	pqsignal(SIGINT, handle_cancel);
 	pqsignal(SIGTERM, urgent ? handle_urgent_end : SignalHandlerForShutdownRequest);
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	ConfigReloadPending = true; /* a SIGHUP that came before this was lost */
 }
 
 /* The workers' only PG_TRY. */

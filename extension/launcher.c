@@ -185,6 +185,7 @@ static void
 set_up(void)
 {
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	ConfigReloadPending = true; /* a SIGHUP that came before this was lost */
 	pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);

@@ -100,7 +100,7 @@ set_and_reload('llmq.enabled' => 'off');
 workers_are(0, 'llmq.enabled = off', $_) for qw(app other);
 like(warning('disabled'), qr/llmq\.enabled is off/, 'submit says so');
 $pg->restart;
-set_and_reload('llmq.enabled' => 'on');
+set_and_reload('llmq.enabled' => 'on'); # the launcher may be starting: this is not lost
 workers_are(1, 'llmq.enabled = on', $_) for qw(app other);
 works('llmq.enabled = on');
 is($provider->wait_for_calls('disabled', 1), 1, 'the job that waited is done');
