@@ -64,7 +64,8 @@ set_multi(LlmqTransferPool *pool)
 		   curl_multi_setopt(multi, CURLMOPT_TIMERFUNCTION, on_timer) == CURLM_OK &&
 		   curl_multi_setopt(multi, CURLMOPT_TIMERDATA, pool) == CURLM_OK &&
 		   curl_multi_setopt(multi, CURLMOPT_PIPELINING, (long) CURLPIPE_NOTHING) == CURLM_OK &&
-		   curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long) pool->max_transfers) == CURLM_OK;
+		   curl_multi_setopt(multi, CURLMOPT_MAXCONNECTS, (long) pool->max_transfers) == CURLM_OK &&
+		   llmq_resolve_set_up(pool);
 }
 
 LlmqTransferPool *

@@ -45,6 +45,7 @@ extern int64_t llmq_clock_next(const LlmqTransferPool *pool);
 
 /* transfer_resolve.c */
 extern int llmq_resolve_mark_of(const char *url);
+extern bool llmq_resolve_set_up(LlmqTransferPool *pool);
 /* Counts a transfer in among those that look up its host; false: it has to be parked. */
 extern bool llmq_resolve_begin(LlmqTransfer *transfer);
 /* It has an address (found), or has ended; may be called again. */

@@ -13,13 +13,35 @@
  */
 #include <string.h>
 
+#include <curl/curl.h>
+
 #include "transfer_private.h"
 
 /* More than one, so that a host that does not resolve fails many calls in one go. */
 #define LOOKUPS_PER_HOST 8
 
+/*
+ * libcurl 8.20 and later take the threads from a pool of 20, where those that a
+ * dead name server holds would keep all other hosts waiting.  This many are
+ * several rounds of look-ups, given up by their clocks, of a dozen such hosts.
+ */
+#define LOOKUP_THREADS 512L
+
 /* Less than libcurl remembers an address (60 s). */
 #define KNOWN_FOR_US ((int64_t) 30 * 1000000)
+
+/* Has libcurl start threads at need, and not wait for those of a stuck resolver at the end. */
+bool
+llmq_resolve_set_up(LlmqTransferPool *pool)
+{
+#if LIBCURL_VERSION_NUM >= 0x081400
+	return curl_multi_setopt(pool->multi, CURLMOPT_RESOLVE_THREADS_MAX, LOOKUP_THREADS) ==
+			   CURLM_OK &&
+		   curl_multi_setopt(pool->multi, CURLMOPT_QUICK_EXIT, 1L) == CURLM_OK;
+#else
+	return true;
+#endif
+}
 
 int
 llmq_resolve_mark_of(const char *url)

@@ -3,8 +3,8 @@
  *		Time and want: clocks, many transfers at once, a stuck resolver, abort,
  *		and a process without descriptors.
  *
- * getaddrinfo is replaced for the whole program: the hosts stuck.test (which
- * then is not found) and crowd.test (which is the loopback) resolve when the
+ * getaddrinfo is replaced for the whole program: the hosts of stuck.test (which
+ * then are not found) and crowd.test (which is the loopback) resolve when the
  * test says so, and not before.
  */
 #define _GNU_SOURCE
@@ -36,13 +36,15 @@ getaddrinfo(const char *node, const char *service, const struct addrinfo *hints,
 		dlsym(RTLD_NEXT, "getaddrinfo");
 	sigset_t mask;
 
+	if (hints != NULL && hints->ai_family == AF_INET6)
+		return EAI_NONAME; /* newer libcurls ask for each family by itself: counted once */
 	if (node != NULL && strcmp(node, "crowd.test") == 0)
 	{
 		atomic_fetch_add(&crowd_entered, 1);
 		await(&crowd_released, 1);
 		return real("127.0.0.1", service, hints, result);
 	}
-	if (node == NULL || strcmp(node, "stuck.test") != 0)
+	if (node == NULL || strstr(node, "stuck.test") == NULL)
 		return real(node, service, hints, result);
 	pthread_sigmask(SIG_BLOCK, NULL, &mask);
 	atomic_store(&resolver_blocks_sigterm, sigismember(&mask, SIGTERM));
@@ -386,6 +388,17 @@ test_abort(void)
 
 /* -- A resolver that hangs --------------------------------------------------------------------- */
 
+/* Lets all go that hang in it: this many. */
+static void
+release_resolver(int count)
+{
+	atomic_store(&resolver_released, 1);
+	await(&resolver_left, count);
+	atomic_store(&resolver_released, 0);
+	atomic_store(&resolver_entered, 0);
+	atomic_store(&resolver_left, 0);
+}
+
 static void
 test_stuck_resolver(void)
 {
@@ -422,11 +435,43 @@ test_stuck_resolver(void)
 	llmq_transfer_pool_destroy(pool);
 	ok(now_us() - began < HANG_US / 4, "the end of the pool does not wait for the resolver");
 	is_int(atomic_load(&resolver_left), 0, "... which was stuck all the time");
-	atomic_store(&resolver_released, 1);
-	await(&resolver_left, 3);
+	release_resolver(3);
 	call_free(&stuck);
 	call_free(&aborted);
 	call_free(&other);
+	stub_stop(&stub);
+}
+
+static void
+test_stuck_hosts(void)
+{
+	enum
+	{
+		COUNT = 60
+	};
+	LlmqTransferPool *pool = pool_make(COUNT + 1);
+	Call *calls = calloc(COUNT + 1, sizeof(Call));
+	char url[64];
+	Stub stub;
+
+	stub_start(&stub, answer);
+	for (int i = 0; i < COUNT; i++)
+	{
+		snprintf(url, sizeof(url), "http://%d.stuck.test/", i);
+		call_prepare(&calls[i], url);
+		call_start(&calls[i], pool, &patient);
+	}
+	ok(pool_run_until(pool, &resolver_entered, COUNT), "sixty hosts are looked up at once");
+	snprintf(url, sizeof(url), "http://localhost:%d/", stub.port);
+	call_prepare(&calls[COUNT], url);
+	call_start(&calls[COUNT], pool, &patient);
+	pool_run(pool, 1);
+	is_int(calls[COUNT].result.end, LLMQ_END_COMPLETE, "... and none of them holds up another one");
+	llmq_transfer_pool_destroy(pool);
+	release_resolver(COUNT);
+	for (int i = 0; i <= COUNT; i++)
+		call_free(&calls[i]);
+	free(calls);
 	stub_stop(&stub);
 }
 
@@ -526,6 +571,7 @@ main(void)
 	test_order_of_clocks();
 	test_abort();
 	test_stuck_resolver();
+	test_stuck_hosts();
 	test_crowd_at_resolver();
 	test_shortage();
 	return tap_done();
