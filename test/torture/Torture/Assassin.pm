@@ -63,6 +63,25 @@ sub victim
 	return $self->{chance}->one_of(@found);
 }
 
+# Holds a process, so that a kill is sure to be what ends it; false: it has ended by itself.
+sub hold
+{
+	my ($pid) = @_;
+	kill 'STOP', $pid or return 0;
+	my $state;
+	wait_for(sub { ($state = state_of($pid)) =~ /[TZX]/ }, RESTART_LIMIT, "process $pid stops");
+	return $state eq 'T';
+}
+
+# The state of a process as proc(5) has it: T stopped, Z and X at its end.
+sub state_of
+{
+	my ($pid) = @_;
+	open(my $file, '<', "/proc/$pid/stat") or return 'X';
+	my ($state) = (<$file> // '') =~ /.*\) (\S)/ or return 'X';
+	return $state;
+}
+
 # Kills a process of the server, and waits until the postmaster has seen it and is ready again.
 sub kill_server_process
 {
@@ -71,7 +90,8 @@ sub kill_server_process
 	my ($pid, $title) = @{$victim};
 	my $pg = $self->{pg};
 	my $before = $pg->log_size;
-	kill 'KILL', $pid or return;
+	hold($pid) or return;
+	kill 'KILL', $pid;
 	my $seen = wait_for(sub { $pg->log_text($before) =~ /\(PID $pid\) (was terminated by signal \d+)[^\n]*/ && $1 },
 		RESTART_LIMIT, "the server notices the death of $title");
 	$self->record($what, $pid, 'KILL', "the server's log: $seen");

@@ -25,7 +25,7 @@ my %roles = (
 	keeper => { db => 'app', pause => 1.0,
 		actions => [ vacuum_full => 4, reindex => 4, lock => 8, analyze => 2, checkpoint => 1 ] },
 	historian => { db => 'app', pause => 0.5, actions => [ old_snapshot => 1 ] },
-	stranger => { db => 'other', pause => 1.5, actions => [ recreate => 1, stranger_jobs => 3, drop_database => 1 ] });
+	stranger => { db => 'other', pause => 1.5, actions => [ recreate => 1, stranger_jobs => 3, drop_database => 1 ], without => 'drop_database' });
 
 sub roles { return sort keys %roles }
 
@@ -46,7 +46,8 @@ sub run
 	{
 		sleep $self->{chance}->wait($self->{pause});
 		my $action = $self->{chance}->weighted(@{ $self->{actions} });
-		$self->$action if $self->is_connected;
+		$action = $self->{without} unless $self->is_connected;
+		$self->$action if $action;
 	}
 	return;
 }
@@ -175,10 +176,12 @@ sub stranger_jobs
 	return;
 }
 
+# Drops the database and makes it again; also one that a kill in the midst of that has left invalid or gone.
 sub drop_database
 {
 	my ($self) = @_;
-	delete($self->{wire})->disconnect;
+	$self->{wire}->disconnect if $self->{wire};
+	delete $self->{wire};
 	my $wire = Torture::Wire->connect($self->{socket_dir}, 'postgres') // return;
 	$wire->query('DROP DATABASE IF EXISTS other');
 	$wire->query('CREATE DATABASE other');
