@@ -35,8 +35,6 @@ llmq_http_fail(LlmqHttpWriter *writer, const char *format, ...)
 	char text[ERROR_MAX_BYTES];
 	va_list args;
 
-	if (writer->error != NULL)
-		return false;
 	va_start(args, format);
 	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);

@@ -53,8 +53,6 @@ llmq_job_create(const LlmqJobRow *row, const LlmqPolicy *queue_policy, int64_t n
 void
 llmq_job_destroy(LlmqJob *job)
 {
-	if (job == NULL)
-		return;
 	llmq_job_end_call(job, false);
 	llmq_arena_destroy(job->answer_arena);
 	llmq_arena_destroy(job->arena);

@@ -17,7 +17,6 @@
 #define ERROR_MAX_BYTES 512
 
 static const char *empty_to_null(const char *text);
-static void drop_last_character(char *text, size_t len);
 static const LlmqDialect *find_dialect(LlmqApi api);
 static bool write_request(LlmqDraft *draft, const LlmqDialect *dialect);
 static bool read_messages(LlmqDraft *draft, const LlmqDialect *dialect);
@@ -56,16 +55,11 @@ bool
 llmq_draft_fail(LlmqDraft *draft, const char *format, ...)
 {
 	char text[ERROR_MAX_BYTES];
-	int len;
 	va_list args;
 
-	if (draft->error != NULL)
-		return false;
 	va_start(args, format);
-	len = vsnprintf(text, sizeof(text), format, args);
+	vsnprintf(text, sizeof(text), format, args);
 	va_end(args);
-	if (len >= (int) sizeof(text))
-		drop_last_character(text, sizeof(text) - 1);
 	draft->error = llmq_arena_strdup(draft->arena, text);
 	return false;
 }
@@ -113,17 +107,6 @@ write_request(LlmqDraft *draft, const LlmqDialect *dialect)
 	if (path == NULL || !llmq_draft_url(draft, path) || !llmq_draft_headers(draft, dialect))
 		return false;
 	return dialect->write_body(draft) && draft->error == NULL && keep_body(draft);
-}
-
-/* A sentence that was cut may end inside a character: takes back its bytes. */
-static void
-drop_last_character(char *text, size_t len)
-{
-	while (len > 0 && ((unsigned char) text[len - 1] & 0xC0) == 0x80)
-		len--;
-	if (len > 0)
-		len--;
-	text[len] = '\0';
 }
 
 static bool

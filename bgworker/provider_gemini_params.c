@@ -15,7 +15,7 @@ static bool write_generation_config(LlmqDraft *draft);
 static bool write_format(LlmqDraft *draft, LlmqSlice own);
 static bool write_thinking(LlmqDraft *draft, LlmqSlice own);
 static bool write_tools(LlmqDraft *draft);
-static bool write_declarations(LlmqDraft *draft, LlmqSlice tools);
+static void write_declarations(LlmqDraft *draft, LlmqSlice tools);
 static void write_declaration(LlmqDraft *draft, LlmqSlice function);
 static bool write_tool_config(LlmqDraft *draft);
 static bool write_calling_config(LlmqDraft *draft, LlmqSlice choice);
@@ -138,13 +138,12 @@ write_tools(LlmqDraft *draft)
 	while (llmq_slice_next(&walk, &tool))
 		if (llmq_slice_member(tool, "function").at == NULL)
 			llmq_write_slice(out, tool);
-	if (!write_declarations(draft, tools))
-		return false;
+	write_declarations(draft, tools);
 	llmq_write_close(out, ']');
 	return true;
 }
 
-static bool
+static void
 write_declarations(LlmqDraft *draft, LlmqSlice tools)
 {
 	LlmqBuffer *out = &draft->body;
@@ -172,7 +171,6 @@ write_declarations(LlmqDraft *draft, LlmqSlice tools)
 		llmq_write_close(out, ']');
 		llmq_write_close(out, '}');
 	}
-	return true;
 }
 
 /* "parameters" knows a part of JSON Schema only: the other name takes all of it. */

@@ -13,7 +13,7 @@ static bool write_body(LlmqDraft *draft);
 static bool write_instructions(LlmqDraft *draft);
 static bool write_input(LlmqDraft *draft);
 static bool write_message(LlmqDraft *draft, const LlmqMessage *message);
-static bool write_refusal(LlmqDraft *draft, const LlmqMessage *message);
+static void write_refusal(LlmqDraft *draft, const LlmqMessage *message);
 static bool write_call(LlmqDraft *draft, const LlmqToolCall *call);
 static bool
 write_call_output(LlmqDraft *draft, const LlmqMessageWalk *walk, const LlmqMessage *message);
@@ -100,8 +100,8 @@ write_message(LlmqDraft *draft, const LlmqMessage *message)
 	bool assistant = message->role == LLMQ_ROLE_ASSISTANT;
 	LlmqPartWriter write = assistant ? write_output_part : write_input_part;
 
-	if (assistant && !llmq_message_has_content(message) && !write_refusal(draft, message))
-		return false;
+	if (assistant && !llmq_message_has_content(message))
+		write_refusal(draft, message);
 	if (!assistant || llmq_message_has_content(message))
 	{
 		llmq_write_open(out, '{');
@@ -114,13 +114,13 @@ write_message(LlmqDraft *draft, const LlmqMessage *message)
 	return llmq_message_each_call(draft, message, write_call);
 }
 
-static bool
+static void
 write_refusal(LlmqDraft *draft, const LlmqMessage *message)
 {
 	LlmqBuffer *out = &draft->body;
 
 	if (llmq_slice_kind(message->refusal) != '"')
-		return true;
+		return;
 	llmq_write_open(out, '{');
 	llmq_write_member_text(out, "role", "assistant");
 	llmq_write_key(out, "content");
@@ -131,7 +131,6 @@ write_refusal(LlmqDraft *draft, const LlmqMessage *message)
 	llmq_write_close(out, '}');
 	llmq_write_close(out, ']');
 	llmq_write_close(out, '}');
-	return true;
 }
 
 static bool

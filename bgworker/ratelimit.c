@@ -268,13 +268,7 @@ llmq_quota_spend(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64
 	{
 		if (slots_by(quota, now_us, now_us) == 0)
 			return false;
-		for (int i = 0;; i++)
-		{
-			if (quota->slices[i].used == quota->slices[i].count)
-				continue;
-			quota->slices[i].used++;
-			break;
-		}
+		quota->slices[0].used++; /* slices that are used up have expired */
 	}
 	if (rates->tokens_per_minute > 0)
 	{

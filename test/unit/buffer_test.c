@@ -14,6 +14,8 @@ test_buffer(void)
 	llmq_buffer_init(&buffer, 10);
 	is_string(llmq_buffer_string(&buffer), "",
 			  "a buffer is the empty string before the first append");
+	llmq_buffer_consume(&buffer, 1);
+	is_int((int64_t) buffer.len, 0, "and nothing can be consumed of it");
 	ok(llmq_buffer_append_string(&buffer, "12345"), "an append below the maximum is taken");
 	ok(llmq_buffer_printf(&buffer, "%d", 67890), "a buffer can be filled to its maximum");
 	ok(!llmq_buffer_append_char(&buffer, 'x'), "an append beyond the maximum is refused");

@@ -47,6 +47,17 @@ test_plain_ends(void)
 }
 
 static void
+test_expiry(void)
+{
+	LlmqDelivery delivery = {.started_us = 0, .attempts = 1, .attempts_here = 1};
+	LlmqStep step = llmq_delivery_expire(&standard, &delivery, &generator);
+
+	ok(step.kind == LLMQ_STEP_REDELIVER && step.error_class == LLMQ_ERROR_DEADLINE_EXCEEDED,
+	   "a delivery whose time is over is followed by another, and says why");
+	ok(step.delay_us >= 0 && step.delay_us <= 600 * S, "after a pause");
+}
+
+static void
 test_backoff(void)
 {
 	int64_t longest = 0;
@@ -184,6 +195,7 @@ main(void)
 	test_fallback();
 	llmq_random_seed(&generator, 42);
 	test_plain_ends();
+	test_expiry();
 	test_backoff();
 	test_deadline();
 	test_wishes();

@@ -379,6 +379,30 @@ test_payload(void)
 	llmq_buffer_free(&many);
 }
 
+static void
+test_memory(void)
+{
+	static const char payload[] = "{\"to\": [\"Ann <ann@example.org>\"], \"text\": \"a\\nb\"}";
+	bool written = false;
+	bool silent = true;
+	size_t room;
+
+	for (room = 0; room < 20000 && !written; room += 4)
+	{
+		LlmqArena *small = llmq_arena_create(room);
+		LlmqEmail email = plain;
+
+		email.cc = ann;
+		email.cc_count = 1;
+		written = llmq_email_read(small, payload, sizeof(payload) - 1, &email, &error) &&
+				  llmq_email_request(small, &email, &request, &error);
+		silent = silent && error == NULL;
+		llmq_arena_destroy(small);
+	}
+	ok(written && silent && room > 100,
+	   "with too little memory there is no e-mail, and no sentence, however little it is");
+}
+
 /* -- The verdict --------------------------------------------------------------------- */
 
 static LlmqRelayVerdict verdict;
@@ -488,6 +512,7 @@ main(void)
 	test_refused();
 	test_envelope();
 	test_payload();
+	test_memory();
 	test_verdicts();
 	test_many_refused();
 	llmq_arena_destroy(arena);

@@ -122,6 +122,13 @@ static const Case params[] = {
 };
 
 static const Case refusals[] = {
+	{"what an assistant said beside a call must be whole",
+	 "[{'role': 'assistant', 'content': [{'type': 'image_url'}], 'tool_calls': [{'id': 'c', "
+	 "'function': {'name': 'f', 'arguments': '{}'}}]}]",
+	 NULL, "needs a url"},
+	{"and so must be a tool's answer",
+	 "[{'role': 'tool', 'tool_call_id': 'c', 'content': [{'type': 'image_url'}]}]", NULL,
+	 "needs a url"},
 	{"a JSON mode without a schema cannot be had", NULL,
 	 "{'response_format': {'type': 'json_object'}}", "has no response_format json_object"},
 	{"nor a format that is not known", NULL, "{'response_format': {'type': 'xml'}}",

@@ -2,6 +2,7 @@
  * provider_embeddings_test.c
  *		Requests for embeddings, and what the reader of the answer is told of them.
  */
+#include "../../bgworker/buffer.h"
 #include "provider_check.h"
 
 static void
@@ -90,6 +91,25 @@ test_refusals(void)
 }
 
 static void
+test_most(void)
+{
+	LlmqTarget target = {.api = LLMQ_API_OPENAI_EMBEDDINGS, .url = "https://a.test"};
+	LlmqPrompt prompt = {.model = "m"};
+	LlmqBuffer params;
+
+	start_case();
+	llmq_buffer_init(&params, 3000000);
+	llmq_buffer_append_string(&params, "{\"input\":[1");
+	for (int i = 0; i < 1000000; i++)
+		llmq_buffer_append_string(&params, ",1");
+	llmq_buffer_append_string(&params, "]}");
+	prompt.params = llmq_buffer_string(&params);
+	ok(!ask(&target, &prompt) && strstr(error, "more than 1000000") != NULL,
+	   "an input of a million tokens and one is refused");
+	llmq_buffer_free(&params);
+}
+
+static void
 test_system(void)
 {
 	static const Case c = {.params = NULL};
@@ -104,6 +124,7 @@ main(void)
 {
 	test_inputs();
 	test_refusals();
+	test_most();
 	test_system();
 	llmq_arena_destroy(arena);
 	return tap_done();

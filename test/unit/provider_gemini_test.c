@@ -110,6 +110,11 @@ static const Case params[] = {
 
 static const Case refusals[] = {
 	{"contents are messages", NULL, "{'contents': []}", "give messages"},
+	{"a format must be known", NULL, "{'response_format': {'type': 'xml'}}", "must be of type"},
+	{"tools must be an array", NULL, "{'tools': 'x'}", "params.tools must be"},
+	{"sound needs its data",
+	 "[{'role': 'user', 'content': [{'type': 'input_audio', 'input_audio': {'format': 'wav'}}]}]",
+	 NULL, "needs data and format"},
 	{"two systems are one too many",
 	 "[{'role': 'system', 'content': 'A'}, {'role': 'user', 'content': 'Hi'}]",
 	 "{'systemInstruction': {}}", "params.systemInstruction and another"},

@@ -82,6 +82,9 @@ static const Case bodies[] = {
 
 static const Case refusals[] = {
 	{"input and a prompt are one too many", NULL, "{'input': 'Hi'}", "params.input and a prompt"},
+	{"a tool's answer must be whole",
+	 "[{'role': 'tool', 'tool_call_id': 'c', 'content': [{'type': 'image_url'}]}]", NULL,
+	 "needs a url"},
 	{"text must be an object", NULL, "{'text': 'x'}", "params.text must be"},
 	{"reasoning must be an object", NULL, "{'reasoning': 'x'}", "params.reasoning must be"},
 	{"tools must be an array", NULL, "{'tools': 'x'}", "params.tools must be"},

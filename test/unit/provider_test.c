@@ -290,6 +290,19 @@ test_lossless(void)
 }
 
 static void
+test_no_params(void)
+{
+	static const Case cases[] = {
+		{"params without a member say nothing", NULL, "{}",
+		 "{'model': 'm', 'messages': [{'role': 'user', 'content': 'Hi'}]}"},
+		{"nor does null", NULL, "null",
+		 "{'model': 'm', 'messages': [{'role': 'user', 'content': 'Hi'}]}"},
+	};
+
+	BODIES(LLMQ_API_OPENAI_CHAT, cases);
+}
+
+static void
 test_refusals(void)
 {
 	static const Case cases[] = {
@@ -371,6 +384,7 @@ main(void)
 	test_bad_headers();
 	test_chat();
 	test_lossless();
+	test_no_params();
 	test_refusals();
 	test_models();
 	test_memory();

@@ -408,6 +408,28 @@ test_idle(void)
 	   "a clock that was set back by an hour stops nobody for longer than seconds");
 }
 
+static void
+test_slots(void)
+{
+	LlmqQuota quota = {0};
+	LlmqRates rates = {.requests_per_minute = 6000};
+	LlmqGrant grant = {.slots = 2, .interval_ns = 1};
+	LlmqDraw draw = {0};
+	int spent = 0;
+
+	llmq_quota_take_in(&quota, &grant, begin);
+	llmq_quota_take_in(&quota, &grant, begin);
+	while (llmq_quota_spend(&quota, &rates, 1, begin + MS))
+		spent++;
+	is_int(spent, 4, "slots of two draws can be spent after each other");
+	llmq_quota_correct(&quota, 50);
+	llmq_quota_ask(&quota, &draw, begin);
+	is_int(draw.charge, 50, "what was used too much goes back with a draw");
+	llmq_quota_put_back(&quota, &draw);
+	llmq_quota_ask(&quota, &draw, begin + HOUR);
+	is_int(draw.charge, 50, "with the next one, if that failed");
+}
+
 int
 main(void)
 {
@@ -417,5 +439,6 @@ main(void)
 	test_both();
 	test_crash();
 	test_idle();
+	test_slots();
 	return tap_done();
 }

@@ -118,6 +118,37 @@ test_many_tenants(void)
 	llmq_ready_destroy(ready);
 }
 
+static void
+test_held(void)
+{
+	LlmqReady *ready = llmq_ready_create();
+	Limits all = {NULL, 100};
+
+	ok(llmq_ready_hold(ready, 7), "an id may be held");
+	llmq_ready_add(ready, 7, "default", "t", 0);
+	ok(takes(ready, &all, (int64_t[]){0}, 0), "then it is not taken");
+	llmq_ready_release(ready, 8);
+	is_int((int64_t) llmq_ready_count(ready), 1, "to let another one go changes nothing");
+	llmq_ready_release(ready, 7);
+	llmq_ready_add(ready, 7, "default", "t", 0);
+	ok(takes(ready, &all, (int64_t[]){7}, 1), "let go, it is");
+	llmq_ready_destroy(ready);
+}
+
+static void
+test_most(void)
+{
+	LlmqReady *ready = llmq_ready_create();
+	bool room = true;
+
+	for (int64_t seq = 1; seq <= LLMQ_READY_MAX; seq++)
+		room = room && llmq_ready_add(ready, seq, "default", "t", 0);
+	ok(room, "two million ids have room");
+	ok(!llmq_ready_add(ready, LLMQ_READY_MAX + 1, "default", "t", 0), "and no more");
+	ok(llmq_ready_add(ready, 1, "default", "t", 0), "those that are there have it still");
+	llmq_ready_destroy(ready);
+}
+
 int
 main(void)
 {
@@ -125,5 +156,7 @@ main(void)
 	test_queues();
 	test_repeats();
 	test_many_tenants();
+	test_held();
+	test_most();
 	return tap_done();
 }

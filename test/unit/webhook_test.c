@@ -237,11 +237,23 @@ test_idempotency_keys(void)
 static void
 test_memory(void)
 {
-	LlmqArena *small = llmq_arena_create(64);
+	LlmqWebhook webhook = plain;
+	bool written = false;
+	bool silent = true;
+	size_t room;
 
-	ok(!llmq_webhook_request(small, &plain, hmac, &request, &error) && error == NULL,
-	   "without memory there is no request, and no sentence");
-	llmq_arena_destroy(small);
+	webhook.headers = "{\"X-A\":\"\\u0062\"}";
+	webhook.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+	for (room = 0; room < 10000 && !written; room += 4)
+	{
+		LlmqArena *small = llmq_arena_create(room);
+
+		written = llmq_webhook_request(small, &webhook, hmac, &request, &error);
+		silent = silent && error == NULL;
+		llmq_arena_destroy(small);
+	}
+	ok(written && silent && room > 100,
+	   "with too little memory there is no request, and no sentence, however little it is");
 }
 
 /* -- The answer -------------------------------------------------------------------- */
@@ -294,6 +306,9 @@ test_verdicts(void)
 	judge(0, NULL, NULL, NULL, LLMQ_END_TIMEOUT);
 	is_string(verdict.message, "The receiver did not answer in time: the detail",
 			  "so is what was not answered in time");
+	judge(0, NULL, NULL, NULL, LLMQ_END_INTERRUPTED);
+	is_string(verdict.message, "The delivery was interrupted: the detail",
+			  "what we broke off ourselves is said to be so");
 	judge(103, NULL, NULL, NULL, LLMQ_END_NO_RESPONSE);
 	ok(verdict.outcome == LLMQ_RELAY_RETRY && verdict.code == 0, "an interim answer is none");
 }
