@@ -14,6 +14,7 @@ use strict;
 use warnings;
 
 use JSON::PP ();
+use List::Util qw(sum0);
 use LlmqTest;
 use POSIX ();
 use Time::HiRes qw(sleep);
@@ -33,8 +34,11 @@ use Torture::Verdict;
 use constant MAX_IN_FLIGHT => 50;
 use constant MAX_READY => 500;
 
+# To each kill of the server, in a storm that ends by their number.
+use constant KILLS_OF_OTHERS => 9;
+
 # Options: seed, seconds (of the storm), kills (of the server; if given, the storm ends when there were so
-# many), clients and programs (how many), calm (mean seconds between two faults of the server), client_kills (a second).
+# many, and KILLS_OF_OTHERS times as many of clients and programs), clients and programs (how many), calm (mean seconds between two faults of the server), client_kills (a second).
 # Returns {pg, dir, verdict, figures, kills, restarts}.
 sub run
 {
@@ -105,12 +109,20 @@ sub strike_on
 {
 	my ($assassin, %options) = @_;
 	my $end = now() + $options{seconds};
-	while (now() < $end && $assassin->{restarts} < ($options{kills} || 'inf'))
+	until (now() > $end || $options{kills} && is_enough($assassin, $options{kills}))
 	{
 		sleep $assassin->{chance}->wait($options{calm});
 		$assassin->strike;
 	}
 	return;
+}
+
+sub is_enough
+{
+	my ($assassin, $wanted) = @_;
+	return 0 if $assassin->{restarts} < $wanted;
+	my $counts = $assassin->{kills}->counts;
+	return KILLS_OF_OTHERS * $wanted <= sum0(map { $counts->{"$_, SIGKILL"} // 0 } 'client', 'llmq-worker');
 }
 
 # Runs an actor in a process of its own, and returns its id.
