@@ -214,10 +214,10 @@ take_facts(LlmqEngine *engine, const json_t *control)
 	if (json_is_object(config))
 		take_config(engine, config, json_string_value(json_object_get(control, "config_hash")));
 	llmq_engine_take_breakers(engine, json_object_get(control, "breakers"));
-	llmq_engine_note_pruned(engine, json_integer_value(json_object_get(control, "pruned")));
 	if (json_is_integer(due) && json_integer_value(due) < next)
 		next = json_integer_value(due);
 	engine->full_poll_at_us = engine->now.mono_us + (next > DUE_PAUSE_US ? next : DUE_PAUSE_US);
+	llmq_engine_note_pruned(engine, json_integer_value(json_object_get(control, "pruned")));
 }
 
 /* ---- Position ---------------------------------------------------------------------- */

@@ -1,0 +1,283 @@
+/*
+ * engine_leave_test.c
+ *		How a worker leaves, and what a broken connection or a lost session leave behind.
+ */
+#define _GNU_SOURCE /* strcasestr, in http_stub.h */
+
+#include "engine_jobs.h"
+
+static void
+run_until(LlmqEngine *engine, const int *count, int wanted)
+{
+	int64_t limit = now_us() + HANG_US;
+
+	while (*count < wanted && now_us() < limit)
+		turn(engine);
+}
+
+static void
+run_until_stopped(LlmqEngine *engine)
+{
+	int64_t limit = now_us() + HANG_US;
+
+	while (llmq_engine_state(engine) != LLMQ_ENGINE_STOPPED && now_us() < limit)
+		turn(engine);
+}
+
+/* A job whose call is not answered. */
+static LlmqEngine *
+start_calling(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	atomic_store(&answers_held, 1);
+	while (atomic_load(&stub.requests) < 1)
+		turn(engine);
+	return engine;
+}
+
+static void
+fail_next(LlmqOperation operation, int times, const char *sqlstate, LlmqStoreStatus status)
+{
+	store.failing = (int) operation;
+	store.failures = times;
+	store.fails = sqlstate;
+	store.failure = status;
+}
+
+/* ---- Leaving ------------------------------------------------------------------------------- */
+
+static void
+test_before_hello(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	llmq_engine_drain(engine);
+	is_int(llmq_engine_state(engine), LLMQ_ENGINE_STOPPED,
+		   "a worker that never said hello leaves without a goodbye");
+	stop(engine);
+}
+
+static void
+test_stop(void)
+{
+	LlmqEngine *engine = start_calling();
+
+	llmq_engine_stop(engine);
+	run_until_stopped(engine);
+	is_string(store.jobs[1].attempt_class, "interrupted", "a worker that stops ends its calls");
+	is_int(store.operations[LLMQ_OP_GOODBYE], 1, "settles them, and says goodbye");
+	llmq_engine_drain(engine);
+	is_int(llmq_engine_state(engine), LLMQ_ENGINE_STOPPED, "after which nothing makes it drain");
+	stop(engine);
+}
+
+static void
+test_late_claim(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	store.lasts = 1;
+	run_until(engine, &store.operations[LLMQ_OP_CLAIM], 1);
+	llmq_engine_drain(engine);
+	run_until_stopped(engine);
+	is_string(store.jobs[1].error_class, "interrupted",
+			  "what is claimed while the worker begins to leave goes back");
+	is_int(atomic_load(&stub.requests), 0, "without a call");
+	stop(engine);
+}
+
+static void
+test_failing_goodbye(void)
+{
+	LlmqEngine *engine = start(true, 0);
+
+	run_for(engine, 1000000);
+	fail_next(LLMQ_OP_GOODBYE, 1, "57P01", LLMQ_STORE_FAILED);
+	llmq_engine_stop(engine);
+	run_until_stopped(engine);
+	is_int(store.operations[LLMQ_OP_GOODBYE], 1, "a goodbye that fails is not said again");
+	stop(engine);
+}
+
+static void
+test_failing_settle(void)
+{
+	LlmqEngine *engine = start_calling();
+
+	fail_next(LLMQ_OP_SETTLE, 1000, "57P01", LLMQ_STORE_FAILED);
+	llmq_engine_stop(engine);
+	run_until_stopped(engine);
+	ok(store.operations[LLMQ_OP_SETTLE] > 1 && store.operations[LLMQ_OP_SETTLE] < 20,
+	   "a store that settles nothing is asked some times, and keeps no worker from stopping");
+	stop(engine);
+}
+
+static void
+test_lost_while_leaving(void)
+{
+	LlmqEngine *engine = start_calling();
+
+	llmq_engine_drain(engine);
+	store.forgotten = true;
+	moved_us += SECONDS(6);
+	run_until(engine, &store.operations[LLMQ_OP_HEARTBEAT], 1);
+	turn(engine);
+	is_int(llmq_engine_state(engine), LLMQ_ENGINE_DRAINING,
+		   "a worker that leaves says hello no more, though its session is gone");
+	is_int(store.operations[LLMQ_OP_HELLO], 1, "it said it once");
+	stop(engine);
+}
+
+/* ---- What is left behind -------------------------------------------------------------------- */
+
+static void
+test_lost_session(void)
+{
+	LlmqEngine *engine = start_calling();
+
+	store.forgotten = true;
+	moved_us += SECONDS(6);
+	run_until(engine, &store.operations[LLMQ_OP_HELLO], 2);
+	is_int(store.operations[LLMQ_OP_HELLO], 2,
+		   "a worker whose heartbeat finds no session says hello again");
+	is_int(engine->jobs.count, 1, "and goes on with what it has in hand");
+	stop(engine);
+}
+
+static void
+test_hello_fails(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	fail_next(LLMQ_OP_HELLO, 3, "57P03", LLMQ_STORE_AWAY);
+	run_until_settled(engine, 1);
+	is_int(store.operations[LLMQ_OP_HELLO], 4, "a hello that fails is said again");
+	is_string(store.jobs[1].outcome, "succeeded", "before anything else");
+	stop(engine);
+}
+
+static void
+test_ended_session(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	fail_next(LLMQ_OP_CLAIM, 1, "55000", LLMQ_STORE_FAILED);
+	run_until_settled(engine, 1);
+	is_int(store.operations[LLMQ_OP_HELLO], 2,
+		   "a worker that was taken for lost, and learns it when it claims, says hello again");
+	stop(engine);
+}
+
+static void
+test_doubt(void)
+{
+	LlmqEngine *engine = start_calling();
+
+	store.jobs[2].visible = true;
+	fail_next(LLMQ_OP_CLAIM, 1, "", LLMQ_STORE_AWAY);
+	llmq_engine_wake(engine);
+	moved_us += SECONDS(1);
+	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 1);
+	is_string(store.said, "{00000000-0000-5000-8000-000000000001}",
+			  "after a claim of unknown end all leases but those in hand are given back");
+	moved_us += SECONDS(40);
+	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 2);
+	is_int(store.operations[LLMQ_OP_RECONCILE], 2,
+		   "and again when a server that was still busy with it must have ended");
+	stop(engine);
+}
+
+static void
+test_unknown_queue(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	store.jobs[1].queue = "removed";
+	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 1);
+	ok(strstr(last_log, "cannot be held") != NULL, "a job of a queue that is gone cannot be held");
+	is_string(store.said, "{}", "its lease goes back");
+	stop(engine);
+}
+
+/* ---- Full polls ----------------------------------------------------------------------------- */
+
+static void
+test_bad_config(void)
+{
+	LlmqEngine *engine = start(false, 0);
+
+	run_for(engine, 1000000);
+	store.refuses_config = true;
+	run_for(engine, 10000000);
+	ok(strstr(last_log, "the one before stays in force") != NULL,
+	   "a configuration that cannot be read changes nothing");
+	ok(llmq_config_endpoint(engine->config, "e") != NULL, "the endpoint is there still");
+	stop(engine);
+}
+
+static void
+test_quarantine(void)
+{
+	LlmqEngine *engine = start(false, 1);
+
+	run_for(engine, 1000000);
+	engine->state = LLMQ_ENGINE_QUARANTINED;
+	run_for(engine, 10000000);
+	is_int(llmq_engine_state(engine), LLMQ_ENGINE_RUNNING,
+		   "a worker in quarantine learns with a poll that it is over");
+	store.state = "quarantined";
+	run_for(engine, 6000000);
+	ok(store.operations[LLMQ_OP_HELLO] > 1,
+	   "one that is running says hello to learn why it begins");
+	stop(engine);
+}
+
+static void
+test_pruned(void)
+{
+	LlmqEngine *engine = start(false, 0);
+	int polls;
+
+	run_for(engine, 300000000); /* retention has begun */
+	polls = store.operations[LLMQ_OP_POLL];
+	store.facts = ",\"pruned\":10";
+	run_for(engine, 30000000);
+	ok(store.operations[LLMQ_OP_POLL] - polls >= 20,
+	   "while retention deletes it goes on each second");
+	ok(strstr(store.reported, "\"prune\":true") != NULL, "with each look");
+	stop(engine);
+}
+
+static void
+test_depth(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	store.of_queue = ",\"max_ready\":10,\"paused\":true";
+	run_for(engine, 10000000);
+	ok(strstr(store.reported, "\"depths\":{\"q\":1}") != NULL,
+	   "the depth of a queue that has a limit is told");
+	stop(engine);
+}
+
+int
+main(void)
+{
+	test_before_hello();
+	test_stop();
+	test_late_claim();
+	test_failing_goodbye();
+	test_failing_settle();
+	test_lost_while_leaving();
+	test_lost_session();
+	test_hello_fails();
+	test_ended_session();
+	test_doubt();
+	test_unknown_queue();
+	test_bad_config();
+	test_quarantine();
+	test_pruned();
+	test_depth();
+	return tap_done();
+}
