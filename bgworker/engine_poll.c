@@ -330,11 +330,11 @@ take_control(LlmqEngine *engine, const char *source, bool complete)
 		complete = false;
 	}
 	engine->more = complete && json_is_true(json_object_get(control, "more"));
+	if (json_object_get(control, "config_hash") != NULL)
+		take_facts(engine, control);
 	if (json_is_true(json_object_get(control, "unresolved")) &&
 		engine->full_poll_at_us > engine->now.mono_us + FULL_POLL_US)
 		engine->full_poll_at_us = engine->now.mono_us + FULL_POLL_US;
-	if (json_object_get(control, "config_hash") != NULL)
-		take_facts(engine, control);
 	llmq_relay_complete_look(engine, control);
 	if (complete)
 		move_position(engine, json_integer_value(json_object_get(control, "next_xid")),

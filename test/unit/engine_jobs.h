@@ -317,22 +317,30 @@ answer_settle(LlmqRows *rows)
 	return LLMQ_STORE_OK;
 }
 
-/* What a draw gives to the first endpoint: tokens, and a word on its breaker. */
+/* What a draw gives to the endpoints that ask, e and f: tokens, and a word on their breakers. */
 static inline void
 answer_draw(LlmqRows *rows)
 {
+	static char *const names[] = {"e", "f"};
 	char **row = store.cells;
 
 	rows->column_count = COLUMNS;
-	if (strstr(store.said, "\"endpoint\":\"e\"") == NULL)
-		return;
-	for (int i = 1; i < COLUMNS; i++)
-		row[i] = "0";
-	row[0] = "e";
-	row[5] = store.tokens;
-	row[8] = store.may_probe ? "t" : "f";
-	row[9] = store.breaker;
-	rows->row_count = 1;
+	for (int n = 0; n < 2; n++)
+	{
+		char asks[32];
+
+		snprintf(asks, sizeof(asks), "{\"endpoint\":\"%s\"", names[n]);
+		if (strstr(store.said, asks) == NULL)
+			continue;
+		for (int i = 1; i < COLUMNS; i++)
+			row[i] = "0";
+		row[0] = names[n];
+		row[5] = store.tokens;
+		row[8] = store.may_probe ? "t" : "f";
+		row[9] = store.breaker;
+		row += COLUMNS;
+		rows->row_count++;
+	}
 }
 
 static inline LlmqStoreStatus

@@ -200,67 +200,6 @@ test_unknown_queue(void)
 	stop(engine);
 }
 
-/* ---- Full polls ----------------------------------------------------------------------------- */
-
-static void
-test_bad_config(void)
-{
-	LlmqEngine *engine = start(false, 0);
-
-	run_for(engine, 1000000);
-	store.refuses_config = true;
-	run_for(engine, 10000000);
-	ok(strstr(last_log, "the one before stays in force") != NULL,
-	   "a configuration that cannot be read changes nothing");
-	ok(llmq_config_endpoint(engine->config, "e") != NULL, "the endpoint is there still");
-	stop(engine);
-}
-
-static void
-test_quarantine(void)
-{
-	LlmqEngine *engine = start(false, 1);
-
-	run_for(engine, 1000000);
-	engine->state = LLMQ_ENGINE_QUARANTINED;
-	run_for(engine, 10000000);
-	is_int(llmq_engine_state(engine), LLMQ_ENGINE_RUNNING,
-		   "a worker in quarantine learns with a poll that it is over");
-	store.state = "quarantined";
-	run_for(engine, 6000000);
-	ok(store.operations[LLMQ_OP_HELLO] > 1,
-	   "one that is running says hello to learn why it begins");
-	stop(engine);
-}
-
-static void
-test_pruned(void)
-{
-	LlmqEngine *engine = start(false, 0);
-	int polls;
-
-	run_for(engine, 300000000); /* retention has begun */
-	polls = store.operations[LLMQ_OP_POLL];
-	store.facts = ",\"pruned\":10";
-	run_for(engine, 30000000);
-	ok(store.operations[LLMQ_OP_POLL] - polls >= 20,
-	   "while retention deletes it goes on each second");
-	ok(strstr(store.reported, "\"prune\":true") != NULL, "with each look");
-	stop(engine);
-}
-
-static void
-test_depth(void)
-{
-	LlmqEngine *engine = start(true, 1);
-
-	store.of_queue = ",\"max_ready\":10,\"paused\":true";
-	run_for(engine, 10000000);
-	ok(strstr(store.reported, "\"depths\":{\"q\":1}") != NULL,
-	   "the depth of a queue that has a limit is told");
-	stop(engine);
-}
-
 int
 main(void)
 {
@@ -275,9 +214,5 @@ main(void)
 	test_ended_session();
 	test_doubt();
 	test_unknown_queue();
-	test_bad_config();
-	test_quarantine();
-	test_pruned();
-	test_depth();
 	return tap_done();
 }

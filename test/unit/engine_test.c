@@ -28,6 +28,7 @@ typedef struct FakeStore
 	int ready_count;
 	bool claimed[ROWS_MAX + 1];
 	int64_t poison; /* a claim with this seq fails */
+	int poisoned;	/* and so do those with so many behind it */
 	int64_t locked; /* a claim says that this one was not to be had */
 	int claims_of_poison;
 	int64_t cost_us; /* of a poll */
@@ -133,7 +134,8 @@ answer_claim(LlmqRows *rows)
 {
 	rows->column_count = 12;
 	for (int i = 0; i < store.batch_count; i++)
-		if (store.batch[i] == store.poison)
+		if (store.batch[i] >= store.poison && store.batch[i] <= store.poison + store.poisoned &&
+			store.poison != 0)
 		{
 			store.claims_of_poison++;
 			return fail(rows, "XX001");
@@ -257,6 +259,23 @@ test_poison(void)
 	store.poison = 0;
 	run_for(engine, 70 * SECOND);
 	is_int(count_claimed(), 250, "when it can be claimed, it is");
+	llmq_engine_destroy(engine);
+}
+
+static void
+test_much_poison(void)
+{
+	LlmqEngine *engine = start(250);
+
+	store.poison = 101;
+	store.poisoned = LLMQ_HELD_MAX + 5;
+	run_for(engine, 10 * SECOND);
+	is_int(count_claimed(), 250 - store.poisoned - 1,
+		   "more jobs that cannot be claimed than are left alone keep no other from it");
+	is_int(engine->held_count <= LLMQ_HELD_MAX, true, "the first of them are looked at again");
+	store.poison = 0;
+	run_for(engine, 130 * SECOND);
+	is_int(count_claimed(), 250, "and all are claimed when they can be");
 	llmq_engine_destroy(engine);
 }
 
@@ -399,6 +418,7 @@ main(void)
 {
 	test_idle();
 	test_poison();
+	test_much_poison();
 	test_passing();
 	test_locked();
 	test_unreadable();

@@ -1,0 +1,156 @@
+/*
+ * engine_limits_test.c
+ *		Quotas, breakers and paces of endpoints, as one worker keeps them.
+ */
+#define _GNU_SOURCE /* strcasestr, in http_stub.h */
+
+#include "engine_jobs.h"
+
+#define OVERLOADED "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n"
+
+/* An engine whose endpoint is configured so, before its first turn. */
+static LlmqEngine *
+start_with(int jobs, const char *of_endpoint)
+{
+	LlmqEngine *engine = start(true, jobs);
+
+	store.of_endpoint = of_endpoint;
+	return engine;
+}
+
+static LlmqGate *
+gate_of(const LlmqEngine *engine, const char *endpoint)
+{
+	return &llmq_config_endpoint(engine->config, endpoint)->gate;
+}
+
+static void
+test_failing_draw(void)
+{
+	LlmqEngine *engine = start_with(1, ",\"tokens_per_minute\":100000");
+	char first[sizeof(store.said)];
+
+	store.tokens = "50000";
+	store.failing = LLMQ_OP_DRAW;
+	store.failures = 1;
+	while (store.operations[LLMQ_OP_DRAW] < 1)
+		turn(engine);
+	gate_of(engine, "e")->quota.charge = 70; /* what was used too much before */
+	store.failures = 1;
+	while (store.operations[LLMQ_OP_DRAW] < 2)
+		turn(engine);
+	snprintf(first, sizeof(first), "%s", store.said);
+	run_until_settled(engine, 1);
+	ok(strstr(first, "\"charge\":70") != NULL && strcmp(store.said, first) == 0,
+	   "what a draw that failed was to give back is given back with the next");
+	is_string(store.jobs[1].outcome, "succeeded", "which brings the tokens for the job");
+	stop(engine);
+}
+
+static void
+test_tokens_not_used(void)
+{
+	LlmqEngine *engine = start_with(1, ",\"tokens_per_minute\":100000");
+
+	store.tokens = "50000";
+	store.of_queue = ",\"max_attempts\":1";
+	atomic_store(&answered, "HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n");
+	run_until_settled(engine, 1);
+	is_int(gate_of(engine, "e")->quota.tokens - gate_of(engine, "e")->quota.charge, 50000,
+		   "a call that nobody is billed for takes no tokens");
+	stop(engine);
+}
+
+static void
+test_told_together(void)
+{
+	LlmqEngine *engine = start(true, 0);
+
+	store.more_endpoints =
+		",{\"name\":\"f\",\"api\":\"openai_chat\",\"url\":\"http://127.0.0.1:1\"}";
+	run_for(engine, 1000000);
+	gate_of(engine, "e")->word = gate_of(engine, "f")->word = LLMQ_BREAKER_FAILED;
+	while (store.operations[LLMQ_OP_DRAW] < 1)
+		turn(engine);
+	ok(strstr(store.said, "\"endpoint\":\"e\"") != NULL &&
+		   strstr(store.said, "},{\"endpoint\":\"f\"") != NULL,
+	   "what there is to tell of several endpoints is told at once");
+	stop(engine);
+}
+
+static void
+test_probe_ended(void)
+{
+	LlmqEngine *engine = start_with(1, ",\"breaker_failures\":1,\"breaker_cooldown\":1000000");
+
+	store.of_queue = ",\"max_attempts\":9,\"backoff_cap\":5000000";
+	atomic_store(&answered, OVERLOADED);
+	store.breaker = "1";
+	while (engine->config == NULL || gate_of(engine, "e")->state != LLMQ_BREAKER_OPEN)
+		turn(engine);
+	store.breaker = "2";
+	store.may_probe = true;
+	atomic_store(&answers_held, 1);
+	while (atomic_load(&stub.requests) < 2)
+		turn(engine);
+	ok(!gate_of(engine, "e")->may_probe, "one probe at a time goes out");
+	store.recall = 1;
+	llmq_engine_wake(engine);
+	moved_us += 200000;
+	run_until_settled(engine, 1);
+	ok(gate_of(engine, "e")->may_probe,
+	   "one that was broken off has found out nothing: another may");
+	is_string(store.jobs[1].attempt_class, "overloaded", "the calls before it are recorded");
+	stop(engine);
+}
+
+static void
+test_nothing_left(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	atomic_store(&answered,
+				 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+				 "x-ratelimit-remaining-requests: 0\r\nx-ratelimit-reset-requests: 60s\r\n"
+				 "Content-Length: 67\r\n\r\n"
+				 "{\"choices\":[{\"message\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}  ");
+	run_until_settled(engine, 1);
+	is_string(store.jobs[1].outcome, "succeeded",
+			  "the last call of a provider's limit is answered");
+	ok(gate_of(engine, "e")->pace_next_us > read_clock().mono_us + SECONDS(30),
+	   "and the next one waits until the limit is whole again");
+	stop(engine);
+}
+
+static void
+test_more_left(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	atomic_store(&answers_held, 1);
+	atomic_store(&answered,
+				 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+				 "x-ratelimit-remaining-requests: 61\r\nx-ratelimit-reset-requests: 60s\r\n"
+				 "Content-Length: 67\r\n\r\n"
+				 "{\"choices\":[{\"message\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}  ");
+	while (atomic_load(&stub.requests) < 1)
+		turn(engine);
+	gate_of(engine, "e")->pace_next_us = read_clock().mono_us + SECONDS(60);
+	atomic_store(&answers_held, 0);
+	run_until_settled(engine, 1);
+	ok(gate_of(engine, "e")->pace_next_us < read_clock().mono_us + SECONDS(5),
+	   "a provider that has more left again is called again at its new pace");
+	stop(engine);
+}
+
+int
+main(void)
+{
+	test_failing_draw();
+	test_tokens_not_used();
+	test_told_together();
+	test_probe_ended();
+	test_nothing_left();
+	test_more_left();
+	return tap_done();
+}
