@@ -70,7 +70,16 @@ typedef struct FakeStore
 	bool sweeps;
 	int page_max; /* topics; 0: no limit */
 	bool quarantined;
-	int silent; /* further destinations, "silent<n>" */
+	bool away;				/* the connection breaks under the next claim */
+	bool removed;			/* the destination is not configured any more */
+	char *worker;			/* what hello says */
+	bool forgotten;			/* heartbeats say that the session is gone */
+	bool more;				/* the next look says that there is more */
+	char *failed;			/* what became of messages that a claim has sent; NULL: sent */
+	char *verdict;			/* settling says this of the first message of the next batch */
+	const char *credential; /* of the destination, or NULL */
+	char said[256];			/* messages in hand, as RECONCILE has them */
+	int silent;				/* further destinations, "silent<n>" */
 	char control[16384];
 	char text[STORE_MAX + 1][24];
 	char *cells[(STORE_MAX + 2) * COLUMNS];
@@ -174,13 +183,15 @@ append_config(void)
 {
 	append_control(
 		"\"state\":\"running\",\"config_hash\":\"h\",\"workers\":1,\"rank\":0,\"config\":{"
-		"\"endpoints\":[],\"queues\":[],\"destinations\":[{\"topic\":\"hook*\",\"kind\":"
+		"\"endpoints\":[],\"queues\":[],\"destinations\":[{\"topic\":\"%s\",\"kind\":"
 		"\"%s\",\"sender\":\"robot@example.org\",\"url\":\"%s://127.0.0.1:%d/"
 		"\",\"timeout\":15000000,"
 		"\"max_attempts\":3,\"backoff_base\":%d,\"backoff_cap\":2000000,"
-		"\"max_in_flight\":%d,\"enabled\":%s}",
-		store.kind, strcmp(store.kind, "email") == 0 ? "smtp" : "http", stub.port, store.backoff_us,
-		store.max_in_flight, store.disabled ? "false" : "true");
+		"\"max_in_flight\":%d,\"enabled\":%s,\"credential\":%s}",
+		store.removed ? "removed" : "hook*", store.kind,
+		strcmp(store.kind, "email") == 0 ? "smtp" : "http", stub.port, store.backoff_us,
+		store.max_in_flight, store.disabled ? "false" : "true",
+		store.credential == NULL ? "null" : store.credential);
 	append_control(",{\"topic\":\"other*\",\"kind\":\"webhook\",\"url\":\"http://127.0.0.1:%d/\","
 				   "\"timeout\":15000000,\"max_attempts\":3}",
 				   stub.port);
@@ -244,6 +255,9 @@ write_control(const char *hash)
 	json_object_set_new(messages, "tip", json_integer(tip));
 	if (store.sweeps)
 		add_page(messages);
+	if (store.more)
+		json_object_set_new(messages, "more", json_true());
+	store.more = false;
 	source = json_dumps(messages, JSON_COMPACT);
 	snprintf(store.control, sizeof(store.control),
 			 "{\"next_xid\":10,\"oldest_xid\":10,\"more\":false,\"messages\":%s%s", source,
@@ -274,6 +288,8 @@ fake_begin(LlmqStore *port, LlmqOperation operation, const char *const *params)
 	}
 	else if (operation == LLMQ_OP_CLAIM_MESSAGES || operation == LLMQ_OP_SETTLE_MESSAGES)
 		store.params = json_loads(params[1], 0, NULL);
+	else if (operation == LLMQ_OP_RECONCILE)
+		snprintf(store.said, sizeof(store.said), "%s", params[2]);
 	else if (operation == LLMQ_OP_HEARTBEAT)
 		store.in_flight_said = (int) strtol(params[1], NULL, 10);
 }
@@ -318,6 +334,7 @@ answer_claim(LlmqRows *rows)
 		{
 			row[0] = (char *) topic;
 			row[1] = "1";
+			row[6] = store.failed;
 			row += COLUMNS;
 			left--;
 		}
@@ -403,8 +420,18 @@ answer_settle(LlmqRows *rows)
 	rows->column_count = 2;
 	json_array_foreach(store.params, i, entry)
 	{
-		FakeMessage *message = &store.messages[json_integer_value(json_object_get(entry, "id"))];
+		int id = (int) json_integer_value(json_object_get(entry, "id"));
+		FakeMessage *message = &store.messages[id];
 
+		if (store.verdict != NULL)
+		{
+			snprintf(store.text[id], sizeof(store.text[id]), "%d", id);
+			store.cells[0] = store.text[id];
+			store.cells[1] = store.verdict;
+			rows->row_count = 1;
+			store.verdict = NULL;
+			continue;
+		}
 		message->place = store.puts_back ? PENDING : SETTLED;
 		message->delay_us = json_integer_value(json_object_get(entry, "delay"));
 		message->disables = json_is_true(json_object_get(entry, "disable"));
@@ -436,13 +463,22 @@ fake_complete(LlmqStore *port, LlmqRows *rows)
 		case LLMQ_OP_CLAIM_MESSAGES:
 			if (store.slow)
 				return LLMQ_STORE_PENDING;
+			if (store.away)
+			{
+				store.away = false;
+				fail(rows, "");
+				return LLMQ_STORE_AWAY;
+			}
 			return try_claim(rows);
 		case LLMQ_OP_SETTLE_MESSAGES:
 			return answer_settle(rows);
 		default:
 			rows->row_count = 1;
 			rows->column_count = 3;
-			store.cells[0] = store.operation == LLMQ_OP_HELLO ? "7" : "t";
+			store.cells[0] = store.operation == LLMQ_OP_HELLO ? store.worker
+							 : store.forgotten				  ? "f"
+															  : "t";
+			store.forgotten = store.forgotten && store.operation != LLMQ_OP_HELLO;
 			store.cells[1] = store.quarantined ? "quarantined" : "running";
 			return LLMQ_STORE_OK;
 	}
@@ -471,6 +507,7 @@ start(const char *topic, int messages)
 	store.port = (LlmqStore){fake_begin, fake_complete};
 	store.max_in_flight = 1;
 	store.kind = "webhook";
+	store.worker = "7";
 	store.body = "{}";
 	store.backoff_us = 1000000;
 	for (int id = 1; id <= messages; id++)

@@ -3,6 +3,8 @@
  *		How transfers end: what is sent, what comes back, and what it is called.
  */
 #define _GNU_SOURCE
+#include <sys/resource.h>
+
 #include "http_stub.h"
 
 #define FRAME "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"hi\"}}]}\n\n"
@@ -241,6 +243,30 @@ test_scripts(void)
 	check_script(long_header, LLMQ_END_HEADERS_LARGE, "a header line of 400 kB is too large");
 	check_script(many_headers, LLMQ_END_HEADERS_LARGE, "400 kB of headers are too large");
 	check_script(endless_body, LLMQ_END_STOPPED, "a body over the cap is stopped");
+}
+
+/* Two are enough to ask; the resolver that has none does not say why it failed. */
+static void
+test_resolver_without_descriptors(void)
+{
+	LlmqTransferPool *pool = pool_make(4);
+	struct rlimit old;
+	struct rlimit none;
+	Call call;
+
+	getrlimit(RLIMIT_NOFILE, &old);
+	none = old;
+	none.rlim_cur = (rlim_t) dup(0) + 2;
+	close((int) none.rlim_cur - 2);
+	call_prepare(&call, "http://no-such-host.invalid/");
+	setrlimit(RLIMIT_NOFILE, &none);
+	call_start(&call, pool, &patient);
+	pool_run(pool, 1);
+	setrlimit(RLIMIT_NOFILE, &old);
+	ok(call.result.end == LLMQ_END_NOT_SENT && call.result.local_trouble,
+	   "a name that nobody can be asked for want of descriptors is trouble of our own");
+	llmq_transfer_pool_destroy(pool);
+	call_free(&call);
 }
 
 /* -- Connections used again ----------------------------------------------------------- */
@@ -515,6 +541,7 @@ main(void)
 	test_idle_connection_closed();
 	test_surplus_answer();
 	test_own_connection();
+	test_resolver_without_descriptors();
 	test_refused();
 	test_tls_against_plain();
 	test_refused_at_start();

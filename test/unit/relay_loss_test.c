@@ -1,0 +1,222 @@
+/*
+ * relay_loss_test.c
+ *		The relay when something is lost: connections, sessions, descriptors, secrets, and
+ *		destinations under messages that are on their way.
+ */
+#define _GNU_SOURCE /* strcasestr, in http_stub.h */
+
+#include <sys/resource.h>
+
+#include "relay_outbox.h"
+
+/* A message whose receiver does not answer yet. */
+static LlmqEngine *
+start_sending(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	atomic_store(&thinking, 1);
+	while (atomic_load(&at_once) < 1)
+		turn(engine);
+	return engine;
+}
+
+static void
+run_until(LlmqEngine *engine, LlmqOperation operation, int times)
+{
+	int64_t limit = now_us() + HANG_US;
+
+	while (store.operations[operation] < times && now_us() < limit)
+		turn(engine);
+}
+
+static void
+test_doubt(void)
+{
+	LlmqEngine *engine = start_sending();
+
+	store.messages[2] = (FakeMessage){.place = PENDING, .topic = "hook2"};
+	store.away = true;
+	llmq_engine_wake(engine);
+	run_until(engine, LLMQ_OP_RECONCILE, 1);
+	is_string(store.said, "{1}",
+			  "after a claim of unknown end all messages but those in hand go back");
+	atomic_store(&thinking, 0);
+	run_until_settled(engine, 2);
+	is_int(with_outcome("sent"), 2, "and all are sent");
+	stop(engine);
+}
+
+static void
+test_doubt_of_many(void)
+{
+	LlmqEngine *engine = start("hook", 3);
+
+	store.max_in_flight = 1;
+	atomic_store(&thinking, 1);
+	while (atomic_load(&at_once) < 1 || store.messages[3].place != LEASED)
+		turn(engine);
+	llmq_engine_doubt_claim(engine);
+	run_until(engine, LLMQ_OP_RECONCILE, 1);
+	is_string(store.said, "{1,2,3}", "those that wait for their turn are in hand, too");
+	atomic_store(&thinking, 0);
+	stop(engine);
+}
+
+static void
+test_new_session(void)
+{
+	LlmqEngine *engine = start_sending();
+
+	store.worker = "8";
+	store.forgotten = true;
+	moved_us += SECONDS(6);
+	run_until(engine, LLMQ_OP_HELLO, 2);
+	is_int(engine->relay.in_flight.count, 0,
+		   "what the worker of another session sent is nothing to this one");
+	atomic_store(&thinking, 0);
+	store.messages[1].place = PENDING;
+	run_until_settled(engine, 1);
+	is_string(store.messages[1].outcome, "sent", "it is claimed again, and sent");
+	stop(engine);
+}
+
+static void
+test_removed(void)
+{
+	LlmqEngine *engine = start_sending();
+
+	store.removed = store.changes = true;
+	llmq_engine_wake(engine);
+	moved_us += SECONDS(6);
+	while (llmq_config_route(engine->config, "hook") != NULL)
+		turn(engine);
+	atomic_store(&status, 500);
+	atomic_store(&thinking, 0);
+	run_until_settled(engine, 1);
+	is_string(store.messages[1].outcome, "retry",
+			  "a message that fails has another attempt, though its destination was removed");
+	is_int(store.messages[1].delay_us, 0, "after a time that nobody configured");
+	stop(engine);
+}
+
+static void
+test_no_descriptors(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+	struct rlimit old;
+	struct rlimit none;
+
+	getrlimit(RLIMIT_NOFILE, &old);
+	none = old;
+	none.rlim_cur = 0;
+	setrlimit(RLIMIT_NOFILE, &none);
+	run_until_settled(engine, 1);
+	setrlimit(RLIMIT_NOFILE, &old);
+	is_string(store.messages[1].outcome, "return",
+			  "a message that the machine has no descriptor for goes back, uncounted");
+	is_int(atomic_load(&stub.requests), 0, "nothing was sent");
+	stop(engine);
+}
+
+static void
+test_unsigned(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	setenv("LLMQ_SECRET_HOOK", "whsec_plJ3nmyCDGBKInavdOK15jsl", 1);
+	store.credential = "\"hook\"";
+	run_for(engine, SECONDS(10));
+	ok(atomic_load(&stub.requests) == 0 && with_outcome("sent") + with_outcome("dead") == 0,
+	   "a message that cannot be signed is not sent without a signature, and not dead");
+	stop(engine);
+}
+
+static void
+test_no_secret(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	store.kind = "email";
+	store.credential = "\"missing\"";
+	run_for(engine, SECONDS(10));
+	ok(atomic_load(&stub.connections) == 0 && with_outcome("sent") + with_outcome("dead") == 0,
+	   "an e-mail waits for the secret of its server");
+	stop(engine);
+}
+
+/* ---- What settling and claims say -------------------------------------------------------------
+ */
+
+static void
+test_verdicts(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+
+	store.verdict = "busy";
+	run_until_settled(engine, 1);
+	is_int(store.messages[1].settles, 2, "a message that somebody has locked is settled later");
+	is_int(atomic_load(&stub.requests), 1, "and was sent once");
+	stop(engine);
+
+	engine = start("hook", 1);
+	store.verdict = "late";
+	run_for(engine, SECONDS(2));
+	is_int(store.messages[1].settles, 1, "one that is another worker's by then is let go");
+	is_int(llmq_engine_messages(engine), 0, "and not in hand any more");
+	stop(engine);
+}
+
+static void
+test_failed_notifications(void)
+{
+	LlmqEngine *engine = start("hook", 1);
+	LlmqBuffer text;
+
+	store.kind = "notify";
+	store.endless = true;
+	store.failed = "dead";
+	run_until(engine, LLMQ_OP_CLAIM_MESSAGES, 1);
+	store.failed = "retry";
+	run_until(engine, LLMQ_OP_CLAIM_MESSAGES, 2);
+	llmq_buffer_init(&text, LLMQ_METRIC_MAX_BYTES);
+	llmq_engine_write_metrics(engine, &text);
+	ok(strstr(llmq_buffer_string(&text), "llmq_messages_total{outcome=\"dead\"}") != NULL,
+	   "a notification that cannot be made is counted as dead");
+	ok(strstr(llmq_buffer_string(&text), "llmq_messages_total{outcome=\"retry\"}") != NULL,
+	   "and one that is to be made again as such");
+	llmq_buffer_free(&text);
+	stop(engine);
+}
+
+static void
+test_more(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+	int polls;
+
+	run_for(engine, SECONDS(10));
+	polls = store.operations[LLMQ_OP_POLL];
+	store.more = true;
+	llmq_engine_wake(engine);
+	run_for(engine, 50000);
+	ok(store.operations[LLMQ_OP_POLL] - polls >= 2,
+	   "where there is more the relay looks again at once");
+	stop(engine);
+}
+
+int
+main(void)
+{
+	test_doubt();
+	test_doubt_of_many();
+	test_new_session();
+	test_removed();
+	test_no_descriptors();
+	test_unsigned();
+	test_no_secret();
+	test_verdicts();
+	test_failed_notifications();
+	test_more();
+	return tap_done();
+}
