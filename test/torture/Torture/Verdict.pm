@@ -14,6 +14,7 @@ use Torture::Ledger;
 
 use constant QUIET_LIMIT => 120;	# seconds for all jobs to become final
 use constant MAX_SHOWN => 5;		# of each question
+use constant UNKNOWN => -1;			# the answer of a receiver that was killed before it had noted one
 
 my $jobs = q{(SELECT j.job_id, j.idempotency_key AS key, j.metadata ->> 'kind' AS kind, j.outbox, j.on_complete, j.after, s.state,
 	s.error_class, s.deliveries FROM llmq.job AS j JOIN llmq.job_status AS s USING (job_id))};
@@ -37,9 +38,9 @@ my @questions = (
 		AND NOT EXISTS (SELECT FROM public.effect AS e WHERE e.job_id = j.job_id)" ],
 	[ lost => 'work under a key that was finished is there', 'SELECT key FROM torture.once EXCEPT SELECT key FROM public.once' ],
 
-	[ lost => 'every message has been sent, and was received', 'SELECT m.id, m.dedupe_key, d.attempts, d.last_error FROM llmq.message AS m
+	[ lost => 'every message has been sent, and was received', "SELECT m.id, m.dedupe_key, d.attempts, d.last_error FROM llmq.message AS m
 		LEFT JOIN llmq.message_done AS d USING (id) WHERE d.sent_at IS NULL
-			OR NOT EXISTS (SELECT FROM torture.receipt AS r WHERE r.message = m.id AND r.key = m.dedupe_key AND r.status = 200)' ],
+			OR NOT EXISTS (SELECT FROM torture.receipt AS r WHERE r.message = m.id AND r.key = m.dedupe_key AND r.status IN (200, @{[ UNKNOWN ]}))" ],
 
 	[ twice => 'a message has one id at its receiver, however often it comes, and an id one message', 'SELECT key, count(DISTINCT message)
 		FROM torture.receipt GROUP BY 1 HAVING count(DISTINCT message) > 1 UNION ALL SELECT message::text, count(DISTINCT key)
@@ -134,7 +135,7 @@ sub copy
 
 # Reads the provider's log.  Returns how often each job was called, and a line for each webhook: its
 # Idempotency-Key, its id, and the status that it was answered with (0: none).  Requests are numbered; a
-# provider that was killed begins anew.
+# provider that was killed begins anew, and may have answered what it has not noted.
 sub read_calls
 {
 	my ($log) = @_;
@@ -143,14 +144,19 @@ sub read_calls
 	while (my $line = <$file>)
 	{
 		my ($seq) = $line =~ /"seq": (\d+)/ or next;
-		if ($line =~ /^\{"event": "answer".* "how": "finished", "status": (\d+)/)
+		if ($seq == 1 && $line =~ /^\{"event": "request"/)
 		{
-			$receipts[ $webhook{$seq} ][2] = $1 if exists $webhook{$seq};
+			$receipts[$_][2] = UNKNOWN for values %webhook;
+			%webhook = ();
+		}
+		if ($line =~ /^\{"event": "answer"/)
+		{
+			my $receipt = delete $webhook{$seq};
+			$receipts[$receipt][2] = $1 if defined $receipt && $line =~ /"how": "finished", "status": (\d+)/;
 		}
 		elsif ($line =~ m{^\{"event": "request".* "path": "([^"]+)", "job": "([^"]+)"} && $2 ne 'stranger')
 		{
 			my ($path, $name) = ($1, $2);
-			delete $webhook{$seq};
 			$calls{$name}++ if $path !~ m{^/hook/};
 			next unless $path =~ m{^/hook/} && $line =~ /"webhook-id": "(\d+)"/;
 			$webhook{$seq} = @receipts;
