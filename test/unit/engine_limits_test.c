@@ -48,6 +48,33 @@ test_failing_draw(void)
 }
 
 static void
+test_draw_under_way(void)
+{
+	LlmqEngine *engine = start_with(1, ",\"tokens_per_minute\":100000");
+	LlmqGate *gate;
+	LlmqJob *job;
+	int64_t later_us;
+	int64_t soon_us;
+
+	store.tokens = "50000";
+	atomic_store(&answers_held, 1);
+	while (atomic_load(&stub.requests) < 1)
+		turn(engine);
+	job = llmq_job_table_find(&engine->jobs, id_of(1), 1);
+	gate = gate_of(engine, "e");
+	gate->quota.tokens = 0;
+	gate->quota.draw_at_us = engine->now.mono_us + SECONDS(1);
+	later_us = llmq_engine_choose(engine, job).when_us;
+	gate->drawing = true;
+	soon_us = llmq_engine_choose(engine, job).when_us;
+	gate->drawing = false;
+	ok(later_us >= engine->now.mono_us + SECONDS(1),
+	   "a job without tokens waits for the next draw");
+	ok(soon_us < later_us, "but not longer than for the one that is under way");
+	stop(engine);
+}
+
+static void
 test_tokens_not_used(void)
 {
 	LlmqEngine *engine = start_with(1, ",\"tokens_per_minute\":100000");
@@ -147,6 +174,7 @@ int
 main(void)
 {
 	test_failing_draw();
+	test_draw_under_way();
 	test_tokens_not_used();
 	test_told_together();
 	test_probe_ended();

@@ -189,6 +189,25 @@ test_change_during_sweep(void)
 	stop(engine);
 }
 
+static void
+test_left_out_before_sweep(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+	LlmqDestination *destination;
+	LlmqRelayLook look;
+
+	trust(engine, "hook");
+	run_for(engine, SECONDS(2));
+	destination = llmq_config_route(engine->config, "hook");
+	destination->left_out = 3;
+	engine->relay.sweep_wanted = true;
+	engine->relay.sweep_next_us = 0;
+	llmq_relay_begin_look(engine, true, &look);
+	is_int(destination->waiting, 3,
+		   "topics that found no place between two sweeps wait in the next");
+	stop(engine);
+}
+
 int
 main(void)
 {
@@ -198,5 +217,6 @@ main(void)
 	test_pages();
 	test_pages_and_looks();
 	test_change_during_sweep();
+	test_left_out_before_sweep();
 	return tap_done();
 }

@@ -1,13 +1,13 @@
 /*
  * transfer_end_test.c
- *		What libcurl says in words and versions that no server here brings about, and what
- *		that means.
+ *		Ends that wait to be taken, and what libcurl says in words and versions that no server
+ *		here brings about.
  */
+#define _GNU_SOURCE /* strcasestr, in http_stub.h */
 #include <curl/curl.h>
-#include <stdlib.h>
 
 #include "../../bgworker/transfer_private.h"
-#include "tap.h"
+#include "http_stub.h"
 
 /* The end of a call that libcurl has ended so; `sent` says whether its request had gone out. */
 static LlmqTransferResult
@@ -37,9 +37,52 @@ check(CURLcode code, const char *words, int status, LlmqTransferEnd end, const c
 		printf("# end %d: %s\n", result.end, result.detail);
 }
 
+/* Ends that nobody has taken yet: the abort of one must leave the others in the list. */
+static void
+test_abort_of_ended(int which)
+{
+	LlmqTransferPool *pool = pool_make(4);
+	int64_t limit = now_us() + HANG_US;
+	Call calls[3];
+	int ended = 0;
+	int results = 0;
+
+	for (int i = 0; i < 3; i++)
+	{
+		call_prepare(&calls[i], "http://127.0.0.1:1/");
+		call_start(&calls[i], pool, &patient);
+	}
+	while (ended < 3 && now_us() < limit)
+	{
+		struct pollfd waited = {.fd = llmq_transfer_pool_fd(pool), .events = POLLIN};
+
+		poll(&waited, 1, 5);
+		llmq_transfer_pool_dispatch(pool, now_us());
+		ended = 0;
+		for (int i = 0; i < 3; i++)
+			ended += calls[i].transfer->phase == LLMQ_PHASE_ENDED;
+	}
+	is_int(llmq_transfer_pool_timeout(pool, now_us()), 0,
+		   "ends that wait to be taken are due at once");
+	llmq_transfer_abort(pool, calls[which].transfer);
+	pool_collect(pool);
+	for (int i = 0; i < 3; i++)
+		results += i == which ? -calls[i].results : calls[i].results;
+	is_int(results, 2, "one that is aborted even so gives no result, and the others do");
+	call_free(&calls[which]);
+	call_prepare(&calls[which], "http://127.0.0.1:1/");
+	call_start(&calls[which], pool, &patient);
+	ok(pool_run(pool, 1) && calls[which].results == 1, "and so does the next");
+	llmq_transfer_pool_destroy(pool);
+	for (int i = 0; i < 3; i++)
+		call_free(&calls[i]);
+}
+
 int
 main(void)
 {
+	for (int which = 0; which < 3; which++)
+		test_abort_of_ended(which);
 	check(CURLE_OK, "", 103, LLMQ_END_NO_RESPONSE, "connection closed without an answer",
 		  "content after an interim answer is no answer");
 	check(CURLE_RECV_ERROR, "Too large response headers: 400000 > 307200", 200,

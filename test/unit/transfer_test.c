@@ -54,6 +54,12 @@ static const Scene scenes[] = {
 	 LLMQ_END_COMPLETE, 200, 58, ""},
 	{"an HTTP/1.0 answer is complete", "HTTP/1.0 200 OK\r\n\r\n" FRAME, FIN, LLMQ_END_COMPLETE, 200,
 	 58, ""},
+	{"an old continuation of a header is passed over",
+	 OK_HEAD "X-Folded: a\r\n b\r\nContent-Length: " FRAME_LENGTH "\r\n\r\n" FRAME, HOLD,
+	 LLMQ_END_COMPLETE, 200, 58, ""},
+	{"a header that begins as a status line does is a header",
+	 OK_HEAD "HTTP/:1\r\nContent-Length: " FRAME_LENGTH "\r\n\r\n" FRAME, HOLD, LLMQ_END_COMPLETE,
+	 200, 58, ""},
 	{"an answer without a body is complete", "HTTP/1.1 204 No Content\r\n\r\n", HOLD,
 	 LLMQ_END_COMPLETE, 204, 0, ""},
 	{"an interim answer is followed by the real one",
@@ -232,6 +238,20 @@ endless_body(Stub *stub, int fd, int number)
 		send_bytes(fd, zeros, sizeof(zeros));
 }
 
+/* A stream that is done, and goes on: in one piece, with a trailer. */
+static void
+done_and_more(Stub *stub, int fd, int number)
+{
+	char text[1024];
+
+	read_request(stub, fd);
+	snprintf(text, sizeof(text),
+			 OK_HEAD "Transfer-Encoding: chunked\r\n\r\n%zx\r\n%s\r\n%s0\r\nX-Late: 1\r\n\r\n",
+			 strlen(DONE), DONE, FRAME_CHUNK);
+	send_text(fd, text);
+	hold(fd);
+}
+
 static void
 test_scripts(void)
 {
@@ -240,6 +260,8 @@ test_scripts(void)
 	check_script(reset_in_body, LLMQ_END_RESET, "a RST within the body is a reset");
 	verdict = check_script(compressed, LLMQ_END_COMPLETE, "a compressed body is undone");
 	is_int((int64_t) verdict.bytes_in, 71, "... and counted as what it holds");
+	verdict = check_script(done_and_more, LLMQ_END_STOPPED, "what follows the end is not read");
+	is_int(verdict.error_class, LLMQ_ERROR_EMPTY_RESPONSE, "... neither frame nor trailer");
 	check_script(long_header, LLMQ_END_HEADERS_LARGE, "a header line of 400 kB is too large");
 	check_script(many_headers, LLMQ_END_HEADERS_LARGE, "400 kB of headers are too large");
 	check_script(endless_body, LLMQ_END_STOPPED, "a body over the cap is stopped");
@@ -524,6 +546,10 @@ test_refused_at_start(void)
 		   "the url \"%s\" is refused at once", urls[i]);
 		call_free(&call);
 	}
+	call_prepare(&call, "http://127.0.0.1:1/");
+	ok(!call_start(&call, pool, &(LlmqClocks){.idle_us = 1}) && call.error[0] != '\0',
+	   "so is a call without a clock for the whole attempt");
+	call_free(&call);
 	is_int(llmq_transfer_pool_count(pool), 0, "... and leaves nothing in flight");
 	llmq_transfer_pool_destroy(pool);
 }
