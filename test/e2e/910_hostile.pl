@@ -53,7 +53,8 @@ my %answers = (
 	(map { $_ => 'invalid_response' } qw(chunk_of_letters chunk_beyond_numbers chunk_negative chunk_unterminated chunk_size_unending
 		length_negative header_with_nul header_without_colon deep_json many_keys)),
 	(map { $_ => 'interrupted' } qw(not_http nothing_but_newlines status_of_letters version_unknown)),
-	(map { $_ => 'timeout' } qw(two_lengths length_beyond_numbers upgrade byte_a_second)),
+	two_lengths => 'timeout|invalid_response',	# libcurl 7.88 goes by one of them, and waits; newer ones refuse
+	(map { $_ => 'timeout' } qw(length_beyond_numbers upgrade byte_a_second)),
 	(map { $_ => 'redirect' } qw(metadata to_a_file)),
 	gigabyte_error => 'server_error');
 
@@ -80,7 +81,7 @@ for my $name (sort keys %urls)
 {
 	$pg->endpoint($name => $provider, url => $urls{$name}, credential => undef);
 	$pg->insert('queue', name => $name, endpoints => qq({"$name"}), %once,
-		call_timeout => $answers{$name} eq 'timeout' ? '5 s' : '60 s');
+		call_timeout => $answers{$name} =~ /^timeout/ ? '5 s' : '60 s');
 	$job{$name} = $pg->submit(prompt => 'Go on.', queue => $name, idempotency_key => $name);
 }
 my @healthy = map { $pg->submit(prompt => 'Go on.', queue => 'healthy', idempotency_key => "healthy $_") } 1 .. 100;
@@ -90,7 +91,7 @@ for my $name (sort keys %urls)
 	my $status = $pg->final_state($job{$name}, 60);
 	is($status->{state}, 'dead', "$name: the job fails");
 	my $attempt = $pg->row("SELECT error_class, error_message FROM llmq.attempt WHERE job_id = '$job{$name}'");
-	is($attempt->{error_class}, $answers{$name}, "$name: as what it is");
+	like($attempt->{error_class}, qr/^(?:$answers{$name})$/, "$name: as what it is");
 	note(substr "$attempt->{error_class}: $attempt->{error_message}", 0, 100);
 	isnt($attempt->{error_message} // '', '', "$name: and says what happened");
 }
