@@ -44,14 +44,15 @@ chroot_add() {
 }
 
 # chroot_run ROOT COMMAND...: runs it there as root, with /proc, /dev and a fresh /dev/shm, and with
-# nothing of the caller's environment; when it or the caller ends, so do all processes that are left.
+# nothing of the caller's environment; when it or the caller ends, so do all processes that are left.  With the
+# package mount there it sees no other root, or the kernel would make it no user namespaces (test/e2e/830_hosts.pl).
 chroot_run() {
 	local root=$1
 	shift
 	setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child -- /bin/bash -c '
-		mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm" || exit
-		root=$1
+		mount --bind "$1" "$1" && mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm" || exit
+		cd "$1" && pivot_root . . || exit
 		shift
 		exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
-			chroot "$root" "$@"' bash "$root" "$@"
+			sh -c "! command -v umount >/dev/null || umount -l . && cd / && exec \"\$@\"" sh "$@"' bash "$root" "$@"
 }
