@@ -71,6 +71,7 @@ sub line
 	my ($name, $labels, $value, @without) = @_;
 	my %labels = %{$labels};
 	delete @labels{@without};
+	$labels{le} = $1 if ($labels{le} // '') =~ /^(\d+)\.0$/;		# as Prometheus 3 has them
 	return "$name\{" . join(',', map { "$_=$labels{$_}" } grep { $labels{$_} ne '' } sort keys %labels) . '} ' . sprintf('%.12g', $value);
 }
 
@@ -141,7 +142,7 @@ my $path = ($ENV{LLMQ_STAGE} // '') . LlmqTest::Cluster::config('sharedir') . '/
 {
 	local $ENV{DATA_SOURCE_NAME} = $pg->conninfo('app', 'watcher') . ' sslmode=disable';
 	push @daemons, LlmqTest::Process->start("$dir/exporter", 'prometheus-postgres-exporter', "--extend.query-path=$path", '--disable-default-metrics',
-		'--disable-settings-metrics', '--no-collector.database', '--no-collector.bgwriter', "--web.listen-address=127.0.0.1:$exporter_port");
+		'--disable-settings-metrics', '--no-collector.database', "--web.listen-address=127.0.0.1:$exporter_port");
 }
 # Each asks the database two dozen things.
 sub exported { return $http->get("http://127.0.0.1:$exporter_port/metrics")->{content} }
