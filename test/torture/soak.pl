@@ -51,8 +51,8 @@ my $begin = now();
 my $next_sample = $begin + SAMPLE_EVERY;
 while (now() < $begin + 60 * $minutes)
 {
-	my $due = $begin + $count / TRANSACTIONS_A_SECOND;
-	sleep $due - now() if $due > now();
+	my $early = $begin + $count / TRANSACTIONS_A_SECOND - now();
+	sleep $early if $early > 0;
 	submit();
 	disturb() if $chance->is(0.001);
 	if (now() >= $next_sample)
