@@ -101,6 +101,21 @@ test_failing_goodbye(void)
 }
 
 static void
+test_failing_drain(void)
+{
+	LlmqEngine *engine = start_calling();
+
+	fail_next(LLMQ_OP_DRAIN, 1, "57P01", LLMQ_STORE_FAILED);
+	llmq_engine_drain(engine);
+	run_until(engine, &store.operations[LLMQ_OP_DRAIN], 1);
+	atomic_store(&answers_held, 0);
+	run_until_stopped(engine);
+	is_int(store.operations[LLMQ_OP_DRAIN], 1, "that it leaves a worker tries to say once");
+	is_string(store.jobs[1].outcome, "succeeded", "and leaves as well if nobody hears it");
+	stop(engine);
+}
+
+static void
 test_failing_settle(void)
 {
 	LlmqEngine *engine = start_calling();
@@ -207,6 +222,7 @@ main(void)
 	test_stop();
 	test_late_claim();
 	test_failing_goodbye();
+	test_failing_drain();
 	test_failing_settle();
 	test_lost_while_leaving();
 	test_lost_session();

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE /* strcasestr, in http_stub.h */
 
+#include <limits.h>
 #include <sys/resource.h>
 
 #include "relay_outbox.h"
@@ -167,6 +168,46 @@ test_verdicts(void)
 	stop(engine);
 }
 
+/* Three messages that have been sent, and whose settling fails until all of them have. */
+static LlmqEngine *
+start_settling(void)
+{
+	LlmqEngine *engine = start("hook", 3);
+
+	store.max_in_flight = 3;
+	store.settle_error = "57P01";
+	store.settle_failures = INT_MAX;
+	while (engine->relay.ended.count < 3)
+		turn(engine);
+	for (int id = 1; id <= 3; id++)
+		store.messages[id].settles = 0;
+	store.settle_failures = 0;
+	moved_us += SECONDS(600); /* all are due again */
+	return engine;
+}
+
+static void
+test_locked_among_others(void)
+{
+	LlmqEngine *engine = start_settling();
+
+	store.verdict = "busy";
+	store.verdict_of = 2;
+	run_until_settled(engine, 3);
+	is_int(store.messages[2].settles, 2, "one of a batch that is locked is settled later");
+	is_int(store.messages[1].settles + store.messages[3].settles, 2, "the others are not");
+	stop(engine);
+
+	engine = start_settling();
+	store.verdict = "busy";
+	store.verdict_of = 2;
+	store.verdict_names = 77;
+	run_until_settled(engine, 2);
+	is_int(llmq_engine_messages(engine), 0,
+		   "what is said of a message that nobody settles is nothing");
+	stop(engine);
+}
+
 static void
 test_failed_notifications(void)
 {
@@ -216,6 +257,7 @@ main(void)
 	test_unsigned();
 	test_no_secret();
 	test_verdicts();
+	test_locked_among_others();
 	test_failed_notifications();
 	test_more();
 	return tap_done();

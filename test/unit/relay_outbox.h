@@ -70,13 +70,15 @@ typedef struct FakeStore
 	bool sweeps;
 	int page_max; /* topics; 0: no limit */
 	bool quarantined;
-	bool away;				/* the connection breaks under the next claim */
-	bool removed;			/* the destination is not configured any more */
-	char *worker;			/* what hello says */
-	bool forgotten;			/* heartbeats say that the session is gone */
-	bool more;				/* the next look says that there is more */
-	char *failed;			/* what became of messages that a claim has sent; NULL: sent */
-	char *verdict;			/* settling says this of the first message of the next batch */
+	bool away;		/* the connection breaks under the next claim */
+	bool removed;	/* the destination is not configured any more */
+	char *worker;	/* what hello says */
+	bool forgotten; /* heartbeats say that the session is gone */
+	bool more;		/* the next look says that there is more */
+	char *failed;	/* what became of messages that a claim has sent; NULL: sent */
+	char *verdict;	/* settling says this once: of verdict_of, or of the first message */
+	int verdict_of;
+	int verdict_names;		/* and calls it so; 0: by its id */
 	const char *credential; /* of the destination, or NULL */
 	char said[256];			/* messages in hand, as RECONCILE has them */
 	int silent;				/* further destinations, "silent<n>" */
@@ -423,9 +425,10 @@ answer_settle(LlmqRows *rows)
 		int id = (int) json_integer_value(json_object_get(entry, "id"));
 		FakeMessage *message = &store.messages[id];
 
-		if (store.verdict != NULL)
+		if (store.verdict != NULL && (store.verdict_of == 0 || store.verdict_of == id))
 		{
-			snprintf(store.text[id], sizeof(store.text[id]), "%d", id);
+			snprintf(store.text[id], sizeof(store.text[id]), "%d",
+					 store.verdict_names != 0 ? store.verdict_names : id);
 			store.cells[0] = store.text[id];
 			store.cells[1] = store.verdict;
 			rows->row_count = 1;
