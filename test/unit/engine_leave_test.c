@@ -204,6 +204,19 @@ test_doubt(void)
 }
 
 static void
+test_failing_reconcile(void)
+{
+	LlmqEngine *engine = start_calling();
+
+	fail_next(LLMQ_OP_RECONCILE, 2, "57P01", LLMQ_STORE_FAILED);
+	llmq_engine_doubt_claim(engine);
+	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 3);
+	is_int(store.operations[LLMQ_OP_RECONCILE], 3,
+		   "leases that could not be given back are asked for until they are");
+	stop(engine);
+}
+
+static void
 test_unknown_queue(void)
 {
 	LlmqEngine *engine = start(true, 1);
@@ -229,6 +242,7 @@ main(void)
 	test_hello_fails();
 	test_ended_session();
 	test_doubt();
+	test_failing_reconcile();
 	test_unknown_queue();
 	return tap_done();
 }
