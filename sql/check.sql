@@ -68,7 +68,8 @@ AS $$
             WHERE p.job_id = j.job_id AND p.place IN ('result', 'dead_job', 'cancelled_job'))
 $$;
 
--- Leases: no running job without a worker and a deadline.
+-- Leases: no running job without a worker and a deadline.  In a copy, where workers touch
+-- nothing until llmq.resume_after_restore(), leases are as old as the copy.
 CREATE OR REPLACE FUNCTION llmq.check_leases()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
@@ -76,7 +77,7 @@ AS $$
     SELECT 'a lease belongs to a worker that lives', l.job_id,
         format('worker %s holds it since %s', l.worker_id, l.claimed_at)
     FROM llmq.lease AS l
-    WHERE l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl()
+    WHERE l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq.is_home()
         AND NOT EXISTS (
             SELECT FROM llmq.worker_session AS w
             WHERE w.id = l.worker_id
@@ -84,7 +85,7 @@ AS $$
     UNION ALL
     SELECT 'a delivery ends by its deadline', l.job_id, format('it was due at %s', l.deadline)
     FROM llmq.lease AS l
-    WHERE l.deadline < clock_timestamp() - 2 * llmq.lease_ttl()
+    WHERE l.deadline < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq.is_home()
     UNION ALL
     SELECT 'a lease''s delivery has not been settled', l.job_id, format('delivery %s', l.deliveries)
     FROM llmq.lease AS l
@@ -134,7 +135,7 @@ AS $$
     SELECT 'a message is sent by a worker that lives', m.job_id,
         format('worker %s has message %s since %s', l.worker_id, l.id, l.claimed_at)
     FROM llmq.message_lease AS l LEFT JOIN llmq.message AS m ON m.id = l.id
-    WHERE l.worker_id IS NOT NULL AND l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl()
+    WHERE l.worker_id IS NOT NULL AND l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq.is_home()
         AND NOT EXISTS (
             SELECT FROM llmq.worker_session AS w
             WHERE w.id = l.worker_id AND w.heartbeat > clock_timestamp() - 2 * llmq.lease_ttl())

@@ -254,6 +254,8 @@ for my $db (qw(copy restored))
 	ok(wait_for(sub { $pg->sql('SELECT string_agg(state, $$ $$) FROM llmq.worker', $db) eq 'quarantined' }, 60, "$db is quarantined"),
 		"the worker of database $db is in quarantine");
 }
+isnt($pg->sql("WITH aged AS (UPDATE llmq.lease SET claimed_at = claimed_at - interval '1 day', deadline = deadline - interval '1 day' RETURNING 1)
+	SELECT count(*) FROM aged", 'restored'), 0, 'the leases that it was restored with grow old there');
 is(scalar(calls_of('busy')), 5 * MANY, 'no call was made from there');
 
 $provider->release('busy');
