@@ -184,6 +184,10 @@ llmq_engine_fail_settle(LlmqEngine *engine, const LlmqRows *rows)
 		job->settle_failures++;
 		job->raw_response = job->settle_failures >= SETTLE_FAILURES_RAW;
 		job->unrecorded = job->settle_failures >= SETTLE_FAILURES_UNRECORDED;
+		if (job->settle_failures == SETTLE_FAILURES_DEAD)
+			llmq_engine_log(engine, LLMQ_LOG_WARNING,
+							"job %s goes dead: the answer could not be stored: %s", job->job_id,
+							rows->error);
 		if (job->settle_failures >= SETTLE_FAILURES_DEAD)
 		{
 			job->step = (LlmqStep){.kind = LLMQ_STEP_DIE, .error_class = LLMQ_ERROR_INTERNAL};
