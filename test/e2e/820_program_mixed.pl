@@ -36,6 +36,7 @@ my $jobs = 5000;
 my %program = map { $_ => program($_) } qw(a b c);
 $pg->wait_for_programs(3);
 is($pg->sql(q{SELECT string_agg(kind, ' ' ORDER BY kind) FROM llmq.worker}), 'program program program server', 'three programs work beside the server');
+$provider->script({ match => '[job:mixed-', responses => [ { delay_ms => 100 } ] });	# each has some in hand when it is met
 submit_many('mixed', $jobs);
 wait_for(sub { count_settled('mixed') > $jobs / 20 }, 60, 'they have begun');
 $program{a}->kill9;
