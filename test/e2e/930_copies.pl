@@ -95,7 +95,7 @@ my $new = new_cluster(preload => 1);
 $new->set(dynamic_library_path => '$libdir') if LlmqTest::Cluster::major() >= 18;
 chdir test_dir() or die 'chdir: ' . test_dir() . ": $!\n";
 my $bin = LlmqTest::Cluster::config('bindir');
-LlmqTest::Cluster::run("$bin/pg_upgrade", '-b', $old_bin, '-B', $bin, '-d', $old->{data}, '-D', $new->{data}, '-U', 'postgres', '--socketdir', test_dir());
+LlmqTest::Cluster::run(LlmqTest::Cluster::preload(), "$bin/pg_upgrade", '-b', $old_bin, '-B', $bin, '-d', $old->{data}, '-D', $new->{data}, '-U', 'postgres', '--socketdir', test_dir());
 chdir '/' or die "chdir: $!\n";
 my $calls = scalar(my @before = $provider->calls);
 $new->start;
