@@ -48,7 +48,8 @@ my $waiting = submit('shaky', 'waiting');
 ok(wait_for(sub { $pg->sql("SELECT wait_reason = 'breaker' AND wait_until > now() + interval '50 min' FROM llmq.job_status WHERE job_id = '$waiting'") eq 't' },
 	10, 'the reason'), 'who waits for a breaker says so, and until when');
 is($pg->sql("SELECT deliveries FROM llmq.job_status WHERE job_id = '$waiting'"), 0, 'and is not delivered meanwhile');
-is($pg->sql("SELECT state || ' ' || wait_reason FROM llmq.job_status WHERE job_id = '$bad'"), 'scheduled breaker', 'the job that was in hand waits, too');
+ok(wait_for(sub { $pg->sql("SELECT state || ' ' || wait_reason FROM llmq.job_status WHERE job_id = '$bad'") eq 'scheduled breaker' }, 10, 'it is given back'),
+	'the job that was in hand waits, too');
 $provider->script({ match => '[job:bad', responses => [ {} ] });
 is($pg->sql(q{SELECT llmq.reset_breaker('shaky')}), 't', 'llmq.reset_breaker closes it by hand');
 is($pg->final_state($waiting)->{state}, 'succeeded', 'then calls are made again');
