@@ -123,9 +123,10 @@ is($pg->sql("SELECT count(*) FROM llmq.job_status WHERE job_id = '$gone_job'"), 
 # -- nobody there -------------------------------------------------------------
 
 $pg->stop_workers;
-my $result = $pg->query('SELECT job_id FROM llmq.submit(prompt => $$Anybody? [job:alone]$$, idempotency_key => $$alone$$)');
+my $alone = $pg->session;
+my $result = $alone->query('SELECT job_id FROM llmq.submit(prompt => $$Anybody? [job:alone]$$, idempotency_key => $$alone$$)');
 like($result->{err}, qr/WARNING/, 'submit warns when no worker serves the database');
-unlike($pg->query('SELECT job_id FROM llmq.submit(prompt => $$And now?$$, idempotency_key => $$alone-2$$)')->{err}, qr/WARNING/,
+unlike($alone->query('SELECT job_id FROM llmq.submit(prompt => $$And now?$$, idempotency_key => $$alone-2$$)')->{err}, qr/WARNING/,
 	'and does not say it again with each submit of the session');
 is($pg->sql("SELECT state FROM llmq.job_status WHERE job_id = '$result->{out}'"), 'ready', 'and keeps the job');
 $pg->start_workers;
