@@ -45,6 +45,8 @@ DECLARE
     element jsonb;
     job llmq.job;
     prepared llmq.job[] := '{}';
+    any_after boolean := false;
+    circle int[];
     problem text;
     detail text;
     hint text;
@@ -55,8 +57,16 @@ BEGIN
             job.on_complete := llmq.callback_name(llmq.find_callback(job.on_complete), caller);
         END IF;
         prepared := array_append(prepared, llmq.prepare_job(job, caller, 'submit'));
+        any_after := any_after OR job.after IS NOT NULL;
         index := index + 1;
     END LOOP;
+    circle := CASE WHEN any_after THEN llmq.find_circle(prepared) END;
+    IF circle IS NOT NULL THEN
+        index := circle[1];
+        PERFORM llmq.fail('PT400', 'the job would come after itself, and never run',
+            format('Each of these elements comes after the next: %s.', array_to_string(circle || index, ', ')),
+            'Take one of them out of the "after" of another.');
+    END IF;
     RETURN prepared;
 EXCEPTION WHEN data_exception OR feature_not_supported OR SQLSTATE 'PT400' OR SQLSTATE 'PT402'
     OR SQLSTATE 'PT403' OR SQLSTATE 'PT404' OR SQLSTATE 'PT429' THEN
@@ -64,6 +74,62 @@ EXCEPTION WHEN data_exception OR feature_not_supported OR SQLSTATE 'PT400' OR SQ
     PERFORM llmq.fail(CASE WHEN SQLSTATE LIKE '22%' THEN 'PT400' ELSE SQLSTATE END,
         format('element %s: %s', index, problem), nullif(detail, ''),
         coalesce(nullif(hint, ''), 'Give each argument as llmq.submit takes it.'));
+END
+$$;
+
+-- Elements, counted from 0, of which each comes after the next and the last after the first; NULL
+-- if there are none.  Only jobs of one call can be so: all others come after what is there.
+-- Where parents stand before their children there is nothing to walk.  Else it walks from child
+-- to parent, by arrays: each job and each edge is looked at once, whatever the graph.
+CREATE OR REPLACE FUNCTION llmq.find_circle(jobs llmq.job[]) RETURNS int[]
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET enable_nestloop = off -- arrays are taken for short
+AS $$
+DECLARE
+    children int[]; -- of each edge, in order; positions count from 1 here
+    parents int[];
+    unordered boolean;
+    edges int[] := array_fill(NULL::int, ARRAY[cardinality(jobs)]); -- of each job: its next
+    depths int[] := array_fill(0, ARRAY[cardinality(jobs)]); -- where on the path; 0: not seen, -1: done
+    path int[];
+    depth int;
+    root int;
+    job int;
+    parent int;
+BEGIN
+    SELECT array_agg(e.child ORDER BY e.child), array_agg(e.parent ORDER BY e.child), bool_or(e.parent >= e.child)
+    INTO children, parents, unordered
+    FROM (
+        SELECT c.ordinality::int AS child, min(p.ordinality)::int AS parent
+        FROM unnest(jobs) WITH ORDINALITY AS c CROSS JOIN unnest(c.after) AS a (job_id)
+        JOIN unnest(jobs) WITH ORDINALITY AS p ON p.job_id = a.job_id
+        GROUP BY c.ordinality, a.job_id) AS e;
+    IF unordered IS NOT TRUE THEN
+        RETURN NULL;
+    END IF;
+    FOR i IN REVERSE cardinality(children) .. 1 LOOP
+        edges[children[i]] := i;
+    END LOOP;
+    FOREACH root IN ARRAY children LOOP
+        path[1] := root;
+        depth := CASE depths[root] WHEN 0 THEN 1 ELSE 0 END;
+        WHILE depth > 0 LOOP
+            job := path[depth];
+            depths[job] := depth;
+            parent := CASE WHEN children[edges[job]] = job THEN parents[edges[job]] END;
+            edges[job] := edges[job] + 1;
+            IF parent IS NULL THEN
+                depths[job] := -1;
+                depth := depth - 1;
+            ELSIF depths[parent] > 0 THEN
+                RETURN ARRAY(SELECT p - 1 FROM unnest(path[depths[parent] : depth]) AS p);
+            ELSIF depths[parent] = 0 THEN
+                depth := depth + 1;
+                path[depth] := parent;
+            END IF;
+        END LOOP;
+    END LOOP;
+    RETURN NULL;
 END
 $$;
 

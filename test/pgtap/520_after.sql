@@ -97,6 +97,41 @@ SELECT is((SELECT string_agg(state, ' ' ORDER BY state) FROM llmq.submit_many(js
     '{"prompt": "one", "idempotency_key": "g1"}'::jsonb,
     jsonb_build_object('prompt', 'two', 'idempotency_key', 'g2', 'after', jsonb_build_array(llmq.job_id(current_user, 'submit', 'g1')))))),
     'blocked ready', 'a child and its parent can be submitted together');
+
+-- Elements of one call: key, and the keys of those that it comes after.
+CREATE FUNCTION pg_temp.graph(VARIADIC edges text[]) RETURNS bigint LANGUAGE sql
+AS $$
+    SELECT count(*) FROM llmq.submit_many((
+        SELECT jsonb_agg(jsonb_build_object('prompt', 'x', 'idempotency_key', split_part(e, '<', 1), 'after', (
+            SELECT jsonb_agg(llmq.job_id(current_user, 'submit', p)) FROM string_to_table(nullif(split_part(e, '<', 2), ''), ',') AS p))
+            ORDER BY n)
+        FROM unnest(edges) WITH ORDINALITY AS u (e, n)))
+$$;
+CREATE FUNCTION pg_temp.refusal(VARIADIC edges text[]) RETURNS text LANGUAGE plpgsql
+AS $$
+DECLARE
+    detail text;
+BEGIN
+    RETURN pg_temp.graph(VARIADIC edges);
+EXCEPTION WHEN SQLSTATE 'PT400' THEN
+    GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL;
+    RETURN concat_ws(' - ', SQLERRM, detail);
+END
+$$;
+SELECT is(pg_temp.refusal('y1<y2', 'y2<y1'),
+    'element 0: the job would come after itself, and never run - Each of these elements comes after the next: 0, 1, 0.',
+    'two that come after each other are refused');
+SELECT is(pg_temp.refusal('z0', 'z1<z0,z2', 'z2<z0,z4', 'z3<z2', 'z4<z3', 'z5<z4'),
+    'element 2: the job would come after itself, and never run - Each of these elements comes after the next: 2, 4, 3, 2.',
+    'a longer circle is found and named, without those that only come after it or lead to it');
+SELECT is(pg_temp.refusal('y0<y0'),
+    'element 0: the job would come after itself, and never run - Each of these elements comes after the next: 0, 0.',
+    'so is a job that comes after itself');
+SELECT is(pg_temp.graph('w4<w3,w2', 'w3<w1', 'w2<w1', 'w1', 'w5<w1,g1', 'w2<w1'), 6::bigint,
+    'many ways to one job are no circle, and children may stand before their parents');
+SELECT is(pg_temp.graph(VARIADIC ARRAY(SELECT format('v%s<v%s', i, i + 1) FROM generate_series(1, 2000) AS i) || ARRAY['v2001']),
+    2001::bigint, 'a chain of 2,000 that begins with its end is taken');
+SELECT is((SELECT count(*) FROM llmq.job WHERE idempotency_key ~ '^[yz][0-9]'), 0::bigint, 'of those that were refused nothing is left');
 SELECT is((SELECT (jobs, waiting)::text FROM llmq.run WHERE run_id = 'none'), NULL, 'a run that is not there has no row');
 SELECT llmq.submit('x', 'run-' || i, run_id => 'r', step => 's' || i) FROM generate_series(1, 3) AS i;
 SELECT is((SELECT (jobs, waiting, finished_at)::text FROM llmq.run WHERE run_id = 'r'), '(3,3,)', 'a run is one row');
