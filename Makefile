@@ -142,7 +142,7 @@ SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql de
 	submit_callback.sql submit_enqueue.sql submit_code.sql \
 	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
 	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_entries.sql worker_messages.sql worker_notify.sql \
-	worker_message_settle.sql worker_program.sql limits.sql settler.sql control.sql steering.sql explain.sql sight.sql metric.sql \
+	worker_message_settle.sql worker_program.sql limits.sql settler.sql control.sql steering.sql retention.sql explain.sql sight.sql metric.sql \
 	check.sql rights.sql grants.sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 

@@ -226,3 +226,11 @@ CREATE TABLE llmq.cancelled_job (
 );
 CREATE INDEX cancelled_job_retention_idx ON llmq.cancelled_job (queue, cancelled_at);
 COMMENT ON TABLE llmq.cancelled_job IS 'jobs that were cancelled';
+
+CREATE TABLE llmq.kept_job (
+    job_id uuid PRIMARY KEY,
+    tried_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    error text NOT NULL
+);
+COMMENT ON TABLE llmq.kept_job IS
+    'final jobs that retention could not delete, since something of a user''s refused; the worker tries them again after a day';

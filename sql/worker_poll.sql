@@ -125,7 +125,7 @@ BEGIN
     ON CONFLICT (endpoint) DO UPDATE
     SET reason = EXCLUDED.reason, until = EXCLUDED.until, noted_at = clock_timestamp();
     IF report ? 'prune' THEN
-        RETURN llmq.prune();
+        RETURN llmq.prune_step(clock_timestamp() - interval '1 day'); -- what is kept is tried once a day
     END IF;
     RETURN 0;
 END

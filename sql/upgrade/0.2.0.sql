@@ -223,3 +223,13 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- -- retention -------------------------------------------------------------------------------
+
+CREATE TABLE llmq.kept_job (
+    job_id uuid PRIMARY KEY,
+    tried_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    error text NOT NULL
+);
+COMMENT ON TABLE llmq.kept_job IS
+    'final jobs that retention could not delete, since something of a user''s refused; the worker tries them again after a day';

@@ -1,4 +1,4 @@
--- Cancel, redrive and prune, as far as one transaction shows them.
+-- Cancel, redrive and retention, as far as one transaction shows them.
 
 BEGIN;
 SELECT no_plan();
@@ -69,6 +69,29 @@ SELECT is((SELECT (state, replayed)::text FROM llmq.submit('Hello', 'short1', qu
 DELETE FROM llmq.queue WHERE name = 'long';
 UPDATE llmq.result SET created_at = now() - interval '31 days' WHERE queue = 'long';
 SELECT is(llmq.prune(), 3::bigint, 'the results of a queue that is gone follow the default retention');
+
+CREATE TABLE public.child (job_id uuid PRIMARY KEY REFERENCES llmq.job ON DELETE CASCADE);
+CREATE SEQUENCE public.refused; -- counts what is rolled back, too
+CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN PERFORM nextval('public.refused') / 0; RETURN OLD; END $$;
+CREATE TRIGGER refuse BEFORE DELETE ON public.child FOR EACH ROW EXECUTE FUNCTION public.refuse();
+INSERT INTO llmq.queue (name, retention) VALUES ('mixed', '1 day');
+CREATE TEMP TABLE mixed AS SELECT pg_temp.new_job('mixed' || i, 'mixed') AS job_id, i FROM generate_series(1, 4) AS i;
+SELECT llmq.cancel(job_id) FROM mixed;
+UPDATE llmq.cancelled_job SET cancelled_at = now() - interval '2 days' WHERE queue = 'mixed';
+INSERT INTO public.child SELECT job_id FROM mixed WHERE i = 1;
+SELECT is(llmq.take_report('{"prune": true}'), 3::bigint, 'an error of any class keeps the job whose deletion raises it, and no other');
+SELECT is((SELECT array_agg((k.job_id, k.error)::text) FROM llmq.kept_job AS k),
+    (SELECT ARRAY[(job_id, 'division by zero')::text] FROM mixed WHERE i = 1), 'it is on record, with its error');
+SELECT last_value AS refused FROM public.refused \gset
+SELECT is(llmq.take_report('{"prune": true}'), 0::bigint, 'a worker has nothing more to delete');
+SELECT is((SELECT last_value FROM public.refused), :refused::bigint, 'and does not try that one again');
+UPDATE llmq.kept_job SET tried_at = now() - interval '25 hours';
+SELECT is(llmq.take_report('{"prune": true}'), 0::bigint, 'until a day later');
+SELECT cmp_ok((SELECT last_value FROM public.refused), '>', :refused::bigint, 'then it does');
+DROP TRIGGER refuse ON public.child;
+SELECT is(llmq.prune(), 1::bigint, 'prune tries it at once');
+SELECT is_empty('SELECT * FROM llmq.kept_job', 'and what it deletes is off the record');
 SELECT is_empty($$SELECT * FROM llmq.check() WHERE invariant NOT LIKE 'a result comes%'$$, 'nothing is left behind');
 
 SELECT * FROM finish();

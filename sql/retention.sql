@@ -1,0 +1,127 @@
+-- Retention: deleting final jobs, messages and keys that are old enough.
+
+-- Deletes jobs of a queue, with all that belongs to them but messages that are
+-- still to be sent: those go some time after they were (prune_messages).
+CREATE OR REPLACE FUNCTION llmq.delete_jobs(jobs uuid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    DELETE FROM llmq.dependency AS d USING unnest(jobs) AS id
+    JOIN llmq.job AS j ON j.job_id = id, unnest(j.after) AS p
+    WHERE d.parent = p AND d.child = id;
+    DELETE FROM llmq.dependency AS d USING unnest(jobs) AS id WHERE d.parent = id;
+    DELETE FROM llmq.attempt AS a USING unnest(jobs) AS id WHERE a.job_id = id;
+    DELETE FROM llmq.result AS r USING unnest(jobs) AS id WHERE r.job_id = id;
+    DELETE FROM llmq.answer AS n USING unnest(jobs) AS id WHERE n.job_id = id;
+    DELETE FROM llmq.dead_job AS d USING unnest(jobs) AS id WHERE d.job_id = id;
+    DELETE FROM llmq.cancelled_job AS c USING unnest(jobs) AS id WHERE c.job_id = id;
+    DELETE FROM llmq.kept_job AS k USING unnest(jobs) AS id WHERE k.job_id = id;
+    PERFORM llmq.delete_done(ARRAY(SELECT m.id FROM llmq.message AS m WHERE m.job_id = ANY (jobs)));
+    DELETE FROM llmq.job AS j USING unnest(jobs) AS id WHERE j.job_id = id;
+END
+$$;
+
+-- The same one by one where something of a user's, a foreign key or a trigger, keeps some of them,
+-- whatever error it raises.  Returns how many were deleted.
+CREATE OR REPLACE FUNCTION llmq.try_delete_jobs(jobs uuid[]) RETURNS int
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    job uuid;
+    count int := 0;
+BEGIN
+    PERFORM llmq.delete_jobs(jobs);
+    RETURN cardinality(jobs);
+EXCEPTION WHEN OTHERS THEN
+    IF SQLSTATE ~ '^(25006|53|57|58)' THEN -- the server's trouble: no other job would fare better
+        RAISE;
+    END IF;
+    IF cardinality(jobs) = 1 THEN
+        INSERT INTO llmq.kept_job AS k (job_id, error) VALUES (jobs[1], SQLERRM)
+        ON CONFLICT (job_id) DO UPDATE SET tried_at = EXCLUDED.tried_at, error = EXCLUDED.error;
+        RAISE WARNING USING
+            MESSAGE = format('job %s is older than its queue''s retention and cannot be deleted', jobs[1]),
+            DETAIL = SQLERRM;
+        RETURN 0;
+    END IF;
+    FOREACH job IN ARRAY jobs LOOP
+        count := count + llmq.try_delete_jobs(ARRAY[job]);
+    END LOOP;
+    RETURN count;
+END
+$$;
+
+-- Whether a job could not be deleted at that time or later.
+CREATE OR REPLACE FUNCTION llmq.was_kept(job uuid, since timestamptz) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM llmq.kept_job AS k WHERE k.job_id = job AND k.tried_at >= since);
+END
+$$;
+
+-- The queues that final jobs belong to, also queues that are not there any more.
+CREATE OR REPLACE FUNCTION llmq.final_queues() RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE q (name) AS (
+        SELECT min(queue) FROM llmq.result
+        UNION ALL
+        SELECT (SELECT min(r.queue) FROM llmq.result AS r WHERE r.queue > q.name)
+        FROM q WHERE q.name IS NOT NULL
+    )
+    SELECT name FROM q WHERE name IS NOT NULL
+    UNION SELECT DISTINCT queue FROM llmq.dead_job
+    UNION SELECT DISTINCT queue FROM llmq.cancelled_job
+$$;
+
+-- One bounded step of retention: at most 1,000 jobs of each kind and queue, and as many
+-- messages.  Those belong to no queue, and a time that is the same for all can be looked
+-- up in an index: what was sent, or has been dead, for the retention of the queue "default"
+-- goes, if its job did not take it along before.  Jobs that could not be deleted since kept_since
+-- are left alone: each would only warn again, and hold up those behind it.
+CREATE OR REPLACE FUNCTION llmq.prune_step(kept_since timestamptz) RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    step constant int := 1000;
+    standard constant llmq.queue := llmq.default_queue();
+    of_queue text;
+    cutoff timestamptz;
+    old uuid[];
+    count bigint := 0;
+BEGIN
+    FOR of_queue IN SELECT * FROM llmq.final_queues() LOOP
+        cutoff := clock_timestamp() - coalesce(
+            (SELECT q.retention FROM llmq.queue AS q WHERE q.name = of_queue), standard.retention);
+        old := ARRAY(
+            SELECT r.job_id FROM llmq.result AS r
+            WHERE r.queue = of_queue AND r.created_at < cutoff AND NOT llmq.is_awaited(r.job_id)
+                AND NOT llmq.was_kept(r.job_id, kept_since)
+            ORDER BY r.created_at LIMIT step FOR UPDATE SKIP LOCKED) || ARRAY(
+            SELECT d.job_id FROM llmq.dead_job AS d
+            WHERE d.queue = of_queue AND d.died_at < cutoff AND NOT llmq.is_awaited(d.job_id)
+                AND NOT llmq.was_kept(d.job_id, kept_since)
+            ORDER BY d.died_at LIMIT step FOR UPDATE SKIP LOCKED) || ARRAY(
+            SELECT c.job_id FROM llmq.cancelled_job AS c
+            WHERE c.queue = of_queue AND c.cancelled_at < cutoff AND NOT llmq.was_kept(c.job_id, kept_since)
+            ORDER BY c.cancelled_at LIMIT step FOR UPDATE SKIP LOCKED);
+        IF old <> '{}' THEN
+            count := count + llmq.try_delete_jobs(old);
+        END IF;
+    END LOOP;
+    RETURN count + llmq.prune_idempotency(step) + llmq.prune_messages(
+        clock_timestamp() - coalesce((SELECT q.retention FROM llmq.queue AS q WHERE q.name = 'default'),
+            standard.retention), step);
+END
+$$;
+CREATE OR REPLACE FUNCTION llmq.prune() RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN llmq.prune_step('infinity');
+END
+$$;
+COMMENT ON FUNCTION llmq.prune() IS
+    'deletes final jobs older than their queue''s retention with their finished messages, messages finished before the retention of the queue "default", and expired keys and checkpoints, in one bounded step; returns how many, 0 when none are left; the worker does so too';
