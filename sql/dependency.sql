@@ -33,13 +33,18 @@ BEGIN
 END
 $$;
 
--- Whether a blocked job still waits for this one.
+-- Whether a blocked job still waits for this one; or may again, for this one's success, when
+-- what it died of is redriven.
 CREATE OR REPLACE FUNCTION llmq.is_awaited(parent_job uuid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT EXISTS (
         SELECT FROM llmq.dependency AS d JOIN llmq.blocked AS b ON b.job_id = d.child
         WHERE d.parent = parent_job)
+    OR EXISTS (
+        SELECT FROM llmq.dependency AS d JOIN llmq.dead_job AS k ON k.job_id = d.child
+        JOIN llmq.result AS r ON r.job_id = d.parent
+        WHERE d.parent = parent_job AND k.error_class = 'dependency_failed')
 $$;
 
 -- Moves a blocked job on, if its parents are final: to ready or deferred when all

@@ -91,6 +91,20 @@ SELECT is((SELECT count(*) FROM llmq.result WHERE job_id IN (:'a', :'b')), 1::bi
 SELECT is_empty($$SELECT * FROM llmq.dependency AS d WHERE NOT EXISTS (SELECT FROM llmq.job AS j WHERE j.job_id = d.child)$$,
     'and what is pruned leaves no dependency behind');
 
+SELECT pg_temp.new_job('lasting') AS l \gset
+SELECT pg_temp.new_job('failing') AS f \gset
+SELECT pg_temp.new_job('both', ARRAY[:'l', :'f']::uuid[]) AS b \gset
+SELECT pg_temp.settle(:'l', 'succeeded'), pg_temp.settle(:'f', 'dead');
+UPDATE llmq.result SET created_at = now() - interval '31 days';
+SELECT llmq.prune();
+SELECT llmq.redrive(:'f');
+SELECT pg_temp.settle(:'f', 'succeeded');
+SELECT is(pg_temp.state(:'b'), 'ready', 'a job that died of one parent finds the success of another when it is revived, however late');
+SELECT pg_temp.settle(:'b', 'succeeded');
+UPDATE llmq.result SET created_at = now() - interval '31 days';
+SELECT llmq.prune();
+SELECT is_empty(format('SELECT FROM llmq.job WHERE job_id IN (%L, %L, %L)', :'l', :'f', :'b'), 'when none waits any more all are pruned');
+
 -- -- a whole graph in one call ------------------------------------------------------------------------------------
 
 SELECT is((SELECT string_agg(state, ' ' ORDER BY state) FROM llmq.submit_many(jsonb_build_array(
