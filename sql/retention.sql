@@ -76,51 +76,103 @@ AS $$
     UNION SELECT DISTINCT queue FROM llmq.cancelled_job
 $$;
 
--- One bounded step of retention: at most 1,000 jobs of each kind and queue, and as many
--- messages.  Those belong to no queue, and a time that is the same for all can be looked
--- up in an index: what was sent, or has been dead, for the retention of the queue "default"
--- goes, if its job did not take it along before.  Jobs that could not be deleted since kept_since
--- are left alone: each would only warn again, and hold up those behind it.
-CREATE OR REPLACE FUNCTION llmq.prune_step(kept_since timestamptz) RETURNS bigint
+-- A bite of retention: up to `bite` jobs of each kind of a queue.  Jobs that could not be deleted since
+-- kept_since are left alone: each would only warn again, and hold up those behind it.
+CREATE OR REPLACE FUNCTION llmq.prune_queue(
+    of_queue text, kept_since timestamptz, bite int, OUT tried int, OUT deleted bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    step constant int := 1000;
     standard constant llmq.queue := llmq.default_queue();
-    of_queue text;
-    cutoff timestamptz;
-    old uuid[];
-    count bigint := 0;
+    cutoff constant timestamptz := clock_timestamp() - coalesce(
+        (SELECT q.retention FROM llmq.queue AS q WHERE q.name = of_queue), standard.retention);
+    old constant uuid[] := ARRAY(
+        SELECT r.job_id FROM llmq.result AS r
+        WHERE r.queue = of_queue AND r.created_at < cutoff AND NOT llmq.is_awaited(r.job_id)
+            AND NOT llmq.was_kept(r.job_id, kept_since)
+        ORDER BY r.created_at LIMIT bite FOR UPDATE SKIP LOCKED) || ARRAY(
+        SELECT d.job_id FROM llmq.dead_job AS d
+        WHERE d.queue = of_queue AND d.died_at < cutoff AND NOT llmq.is_awaited(d.job_id)
+            AND NOT llmq.was_kept(d.job_id, kept_since)
+        ORDER BY d.died_at LIMIT bite FOR UPDATE SKIP LOCKED) || ARRAY(
+        SELECT c.job_id FROM llmq.cancelled_job AS c
+        WHERE c.queue = of_queue AND c.cancelled_at < cutoff AND NOT llmq.was_kept(c.job_id, kept_since)
+        ORDER BY c.cancelled_at LIMIT bite FOR UPDATE SKIP LOCKED);
 BEGIN
-    FOR of_queue IN SELECT * FROM llmq.final_queues() LOOP
-        cutoff := clock_timestamp() - coalesce(
-            (SELECT q.retention FROM llmq.queue AS q WHERE q.name = of_queue), standard.retention);
-        old := ARRAY(
-            SELECT r.job_id FROM llmq.result AS r
-            WHERE r.queue = of_queue AND r.created_at < cutoff AND NOT llmq.is_awaited(r.job_id)
-                AND NOT llmq.was_kept(r.job_id, kept_since)
-            ORDER BY r.created_at LIMIT step FOR UPDATE SKIP LOCKED) || ARRAY(
-            SELECT d.job_id FROM llmq.dead_job AS d
-            WHERE d.queue = of_queue AND d.died_at < cutoff AND NOT llmq.is_awaited(d.job_id)
-                AND NOT llmq.was_kept(d.job_id, kept_since)
-            ORDER BY d.died_at LIMIT step FOR UPDATE SKIP LOCKED) || ARRAY(
-            SELECT c.job_id FROM llmq.cancelled_job AS c
-            WHERE c.queue = of_queue AND c.cancelled_at < cutoff AND NOT llmq.was_kept(c.job_id, kept_since)
-            ORDER BY c.cancelled_at LIMIT step FOR UPDATE SKIP LOCKED);
-        IF old <> '{}' THEN
-            count := count + llmq.try_delete_jobs(old);
-        END IF;
-    END LOOP;
-    RETURN count + llmq.prune_idempotency(step) + llmq.prune_messages(
-        clock_timestamp() - coalesce((SELECT q.retention FROM llmq.queue AS q WHERE q.name = 'default'),
-            standard.retention), step);
+    tried := cardinality(old);
+    deleted := CASE WHEN tried > 0 THEN llmq.try_delete_jobs(old) ELSE 0 END;
 END
 $$;
+
+-- The same of messages and keys, which belong to no queue.  A time that is the same for all can be
+-- looked up in an index: what was sent, or has been dead, for the retention of the queue "default"
+-- goes, if its job did not take it along before.
+CREATE OR REPLACE FUNCTION llmq.prune_others(bite int, OUT tried int, OUT deleted bigint)
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    standard constant llmq.queue := llmq.default_queue();
+BEGIN
+    deleted := llmq.prune_idempotency(bite) + llmq.prune_messages(
+        clock_timestamp() - coalesce((SELECT q.retention FROM llmq.queue AS q WHERE q.name = 'default'),
+            standard.retention), bite);
+    tried := deleted;
+END
+$$;
+
+-- One bounded step of retention: up to 1,000 jobs of each kind and queue, and as many messages and
+-- keys.  With max_time in smaller bites, as many as it has room for, and only the last may take
+-- longer: the worker can do nothing else meanwhile, and what a deletion costs with a user's triggers
+-- and foreign keys nobody knows.  Each queue has its turn at random, since time may end before
+-- the last one.  Returns how many were deleted, and at least 1 if time was up.
+CREATE OR REPLACE FUNCTION llmq.prune_step(max_time interval) RETURNS bigint
+LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    most constant int := 1000;
+    day constant interval := '1 day'; -- what was kept is tried once a day, or when a user asks
+    until constant timestamptz := clock_timestamp() + max_time;
+    kept_since constant timestamptz := coalesce(until - day, 'infinity');
+    of_queue text;
+    remaining int;
+    bite int;
+    began timestamptz;
+    tried int;
+    deleted bigint;
+    count bigint := 0;
+BEGIN
+    FOR of_queue IN
+        SELECT u.name FROM (SELECT llmq.final_queues() UNION ALL SELECT NULL) AS u (name) ORDER BY random()
+    LOOP
+        remaining := most;
+        bite := CASE WHEN until IS NULL THEN most ELSE 1 END;
+        LOOP
+            began := clock_timestamp();
+            IF of_queue IS NULL THEN
+                SELECT o.tried, o.deleted INTO tried, deleted FROM llmq.prune_others(bite) AS o;
+            ELSE
+                SELECT q.tried, q.deleted INTO tried, deleted
+                FROM llmq.prune_queue(of_queue, kept_since, bite) AS q;
+            END IF;
+            count := count + deleted;
+            remaining := remaining - bite;
+            EXIT WHEN remaining <= 0 OR tried = 0;
+            IF clock_timestamp() >= until THEN
+                RETURN greatest(count, 1);
+            END IF;
+            bite := CASE WHEN clock_timestamp() - began < max_time / 10
+                THEN least(bite * 2, remaining) ELSE 1 END;
+        END LOOP;
+    END LOOP;
+    RETURN count;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION llmq.prune() RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN llmq.prune_step('infinity');
+    RETURN llmq.prune_step(NULL);
 END
 $$;
 COMMENT ON FUNCTION llmq.prune() IS

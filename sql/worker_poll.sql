@@ -107,7 +107,7 @@ COMMENT ON FUNCTION llmq.worker_poll IS
 --   endpoints   object: endpoint to null (no trouble), or to an object with reason and,
 --               if it will pass by itself, in (microseconds)
 --   prune       true: it is time for a step of retention
--- Returns how many jobs retention has deleted.
+-- Returns what llmq.prune_step() does: how much retention has deleted.
 CREATE OR REPLACE FUNCTION llmq.take_report(report jsonb) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -125,7 +125,7 @@ BEGIN
     ON CONFLICT (endpoint) DO UPDATE
     SET reason = EXCLUDED.reason, until = EXCLUDED.until, noted_at = clock_timestamp();
     IF report ? 'prune' THEN
-        RETURN llmq.prune_step(clock_timestamp() - interval '1 day'); -- what is kept is tried once a day
+        RETURN llmq.prune_step('100 ms');
     END IF;
     RETURN 0;
 END

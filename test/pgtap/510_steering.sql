@@ -92,6 +92,19 @@ SELECT cmp_ok((SELECT last_value FROM public.refused), '>', :refused::bigint, 't
 DROP TRIGGER refuse ON public.child;
 SELECT is(llmq.prune(), 1::bigint, 'prune tries it at once');
 SELECT is_empty('SELECT * FROM llmq.kept_job', 'and what it deletes is off the record');
+
+-- More than a step may take, for each job.
+CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.11); RETURN OLD; END $$;
+CREATE TRIGGER dawdle BEFORE DELETE ON public.child FOR EACH ROW EXECUTE FUNCTION public.dawdle();
+CREATE TEMP TABLE slow AS SELECT pg_temp.new_job('slow' || i, 'mixed') AS job_id FROM generate_series(1, 8) AS i;
+SELECT llmq.cancel(job_id) FROM slow;
+UPDATE llmq.cancelled_job SET cancelled_at = now() - interval '2 days' WHERE queue = 'mixed';
+INSERT INTO public.child SELECT job_id FROM slow;
+SELECT is(llmq.take_report('{"prune": true}'), 1::bigint, 'a worker looks after its calls between two slow deletions');
+SELECT is(llmq.take_report('{"prune": true}'), 1::bigint, 'and goes on with the next step');
+SELECT cmp_ok((SELECT count(*) FROM public.child), '>=', 6::bigint, 'with the next job');
+SELECT is(llmq.prune(), (SELECT count(*) FROM slow JOIN llmq.job USING (job_id)), 'prune takes the time that it needs');
+SELECT is_empty('SELECT * FROM public.child', 'to delete them all');
 SELECT is_empty($$SELECT * FROM llmq.check() WHERE invariant NOT LIKE 'a result comes%'$$, 'nothing is left behind');
 
 SELECT * FROM finish();
