@@ -15,7 +15,7 @@ AS $$
     SELECT to_jsonb(s), s.state IN ('succeeded', 'dead', 'cancelled')
     FROM llmq.job_status AS s
     WHERE s.job_id = of_job
-        AND pg_has_role(caller, to_regrole(quote_ident(s.submitted_by)), 'MEMBER')
+        AND pg_has_role(caller, llmq.submitter_role(s.submitted_by), 'MEMBER')
 $$;
 
 CREATE OR REPLACE VIEW llmq.worker AS

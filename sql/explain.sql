@@ -15,7 +15,7 @@ AS $$
 DECLARE
     full_sight boolean;
 BEGIN
-    SELECT coalesce(pg_has_role(caller, to_regrole(quote_ident(j.submitted_by)), 'MEMBER'), false)
+    SELECT pg_has_role(caller, llmq.submitter_role(j.submitted_by), 'MEMBER')
     INTO full_sight FROM llmq.job AS j WHERE j.job_id = explain_as.job_id;
     IF full_sight IS NULL OR NOT (full_sight OR pg_has_role(caller, 'pg_monitor', 'MEMBER')) THEN
         PERFORM llmq.fail('PT404', format('there is no job %s', coalesce(explain_as.job_id::text, 'NULL')), NULL,

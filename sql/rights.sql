@@ -51,7 +51,7 @@ BEGIN
     PERFORM llmq.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel', 'explain',
         'idempotency_begin', 'idempotency_finish', 'idempotency_release', 'step_begin', 'step_finish',
         'step_release', 'enqueue_outbox', 'outbox_claim', 'outbox_ack', 'outbox_nack', 'derive_key',
-        'job_id', 'namespace', 'uuid5', 'may_see', 'visible_tenants', 'submitter', 'wait_reason', 'wait_until']);
+        'job_id', 'namespace', 'uuid5', 'submitter_role', 'may_see', 'visible_tenants', 'submitter', 'wait_reason', 'wait_until']);
 END
 $$;
 COMMENT ON FUNCTION llmq.grant_submit(regrole) IS
@@ -94,5 +94,5 @@ GRANT SELECT (endpoint, enabled, breaker, opened_at, probe_at, wait_reason, wait
 GRANT SELECT (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status,
     error_class, retry_after, model, finish_reason, input_tokens, output_tokens, cached_tokens,
     bytes_in, billing, request_id, traceparent, cost) ON llmq.attempt TO pg_monitor;
-GRANT EXECUTE ON FUNCTION llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text), llmq.wait_until(text),
+GRANT EXECUTE ON FUNCTION llmq.submitter_role(name), llmq.may_see(name), llmq.submitter(uuid), llmq.wait_reason(text), llmq.wait_until(text),
     llmq.lost_sessions(bigint), llmq.queue_lines(), llmq.outbox_lines(), llmq.metric_lines(), llmq.explain(uuid), llmq.budget_lines() TO pg_monitor;

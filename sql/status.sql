@@ -16,10 +16,19 @@ AS $$
     END
 $$;
 
+-- The role of a submitter's name, of which a member may see and steer what it submitted: once it
+-- is dropped, the bootstrap superuser's, of which all superusers count as members.
+-- Pins no search_path, so that it can be inlined: views and row security ask for each row.
+CREATE OR REPLACE FUNCTION llmq.submitter_role(submitted_by name) RETURNS oid
+LANGUAGE sql STABLE PARALLEL SAFE
+AS $$ SELECT coalesce(pg_catalog.to_regrole(pg_catalog.quote_ident(submitted_by))::pg_catalog.oid, 10::pg_catalog.oid) $$;
+COMMENT ON FUNCTION llmq.submitter_role(name) IS
+    'the role whose members may see and steer what a role of that name submitted; a superuser''s, if it is dropped';
+
 -- Whether the caller may see what a role submitted, and in full.
 CREATE OR REPLACE FUNCTION llmq.may_see(submitted_by name) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT coalesce(pg_has_role(to_regrole(quote_ident(submitted_by)), 'MEMBER'), false) $$;
+AS $$ SELECT pg_has_role(llmq.submitter_role(submitted_by), 'MEMBER') $$;
 COMMENT ON FUNCTION llmq.may_see(name) IS
     'whether the caller is a member of the role that submitted; what views and row security ask';
 

@@ -13,7 +13,7 @@ DECLARE
 BEGIN
     PERFORM FROM llmq.job AS j
     WHERE j.job_id = cancel_as.job_id
-        AND pg_has_role(caller, to_regrole(quote_ident(j.submitted_by)), 'MEMBER')
+        AND pg_has_role(caller, llmq.submitter_role(j.submitted_by), 'MEMBER')
     FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         PERFORM llmq.fail('PT404', format('there is no job %s', coalesce(cancel_as.job_id::text, 'NULL')), NULL,

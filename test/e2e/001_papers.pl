@@ -80,7 +80,7 @@ names_all(q{SELECT name AS word, name AS what FROM pg_settings WHERE name LIKE '
 # -- what roles are given -----------------------------------------------------
 
 # What views and row security need, and nobody calls himself.
-my $inner = q{'{may_see, visible_tenants, submitter, wait_reason, lost_sessions, queue_lines, outbox_lines, metric_lines}'};
+my $inner = q{'{submitter_role, may_see, visible_tenants, submitter, wait_reason, lost_sessions, queue_lines, outbox_lines, metric_lines}'};
 
 for my $kind (qw(submit admin))
 {

@@ -38,7 +38,7 @@ is($pg->sql('SELECT count(*) FROM llmq.check()'), 0, 'and llmq.check() finds not
 # -- every public function has an example --------------------------------------------
 
 # What views and row security need, and nobody calls himself.
-my $inner = q{'{may_see, visible_tenants, submitter, wait_reason, wait_until, lost_sessions, queue_lines, outbox_lines, metric_lines, budget_lines,
+my $inner = q{'{submitter_role, may_see, visible_tenants, submitter, wait_reason, wait_until, lost_sessions, queue_lines, outbox_lines, metric_lines, budget_lines,
 	default_queue}'};
 my $examples = join "\n", map { $_->{text} } grep { $_->{language} eq 'sql' || is_copied($_->{text}) }
   LlmqTest::Documents::blocks(LlmqTest::Documents::text());

@@ -141,5 +141,28 @@ SELECT lives_ok('SELECT endpoint, breaker, last_error_at, in_flight FROM llmq.en
 SELECT throws_ok('SELECT last_error FROM llmq.endpoint_status', '42501', NULL, 'without their words, too');
 RESET ROLE;
 
+-- -- a role that is dropped ----------------------------------------------------------------------------
+
+CREATE ROLE llmq_gone;
+SELECT llmq.grant_submit('llmq_gone');
+SET LOCAL ROLE llmq_gone;
+CREATE TEMP TABLE gone AS SELECT * FROM llmq.submit('Hello', 'of-gone', run_at => now() + interval '1 day', metadata => '{"g": 1}');
+RESET ROLE;
+CREATE TEMP TABLE left_over AS SELECT * FROM gone;
+GRANT SELECT ON left_over TO PUBLIC;
+DROP OWNED BY llmq_gone;
+DROP ROLE llmq_gone;
+SET LOCAL ROLE llmq_alice;
+SELECT throws_ok('SELECT llmq.cancel(job_id) FROM left_over', 'PT404', NULL, 'the job of a role that is dropped is no other submitter''s');
+SELECT is_empty('SELECT FROM llmq.job_status JOIN left_over USING (job_id)', 'who does not see it either');
+RESET ROLE;
+SET LOCAL ROLE llmq_admin;
+SELECT throws_ok('SELECT llmq.cancel(job_id) FROM left_over', 'PT404', NULL, 'nor is it an administrator''s who is no superuser');
+RESET ROLE;
+SELECT is((SELECT s.metadata FROM llmq.job_status AS s JOIN left_over USING (job_id)), '{"g": 1}', 'a superuser sees it in full');
+SELECT is((SELECT count(*) FROM left_over, llmq.wait_look(job_id, session_user)), 1::bigint, 'can wait for it');
+SELECT is((SELECT count(*) FROM left_over, llmq.explain(job_id) AS e WHERE e.event = 'submitted'), 1::bigint, 'has it explained');
+SELECT is((SELECT llmq.cancel(job_id) FROM left_over), true, 'and can cancel it');
+
 SELECT * FROM finish();
 ROLLBACK;
