@@ -1,13 +1,24 @@
 -- Rights: what each kind of role is given.  PUBLIC has nothing (grants.sql).
 
 -- A role sees results and attempts of the jobs that roles it is a member of have
--- submitted.  Whether it is one is asked outside of the definer function, where the
--- caller is still itself.
+-- submitted.  Of others' jobs it does not even hear that they are there: job ids can be computed from
+-- keys that are guessed.
 CREATE OR REPLACE FUNCTION llmq.submitter(of_job uuid) RETURNS name
-LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT j.submitted_by FROM llmq.job AS j WHERE j.job_id = of_job $$;
+LANGUAGE c STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
+
+CREATE OR REPLACE FUNCTION llmq.submitter_as(caller name, of_job uuid) RETURNS name
+LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (
+        SELECT j.submitted_by FROM llmq.job AS j
+        WHERE j.job_id = of_job
+            AND (pg_has_role(caller, llmq.submitter_role(j.submitted_by), 'MEMBER')
+                OR pg_has_role(caller, 'pg_monitor', 'MEMBER')));
+END
+$$;
 COMMENT ON FUNCTION llmq.submitter(uuid) IS
-    'the role that submitted a job; row security of llmq.result and llmq.attempt asks for it';
+    'the role that submitted a job, NULL if the caller may not see that job; row security of llmq.result and llmq.attempt asks for it';
 
 DO $$
 BEGIN

@@ -68,6 +68,8 @@ SELECT is((SELECT string_agg(format('%s %s', submitted_by, tenant), ', ') FROM l
     'a submitter sees its own jobs and no other''s');
 SELECT results_eq('SELECT job_id FROM llmq.result', 'SELECT job_id FROM alice', 'its own results and no other''s');
 SELECT results_eq('SELECT job_id FROM llmq.attempt', 'SELECT job_id FROM alice', 'its own attempts and no other''s');
+SELECT is((SELECT llmq.submitter(job_id)::text FROM alice), 'llmq_alice', 'it is told who submitted its own jobs');
+SELECT is((SELECT llmq.submitter(job_id) FROM bob), NULL, 'of another''s it does not even hear that they are there');
 SELECT throws_ok('SELECT llmq.cancel(job_id) FROM bob', 'PT404', NULL, 'another''s job cannot be cancelled: there is none');
 SELECT throws_ok($$SELECT llmq.redrive(job_id) FROM alice$$, '42501', NULL, 'redrive is for administrators');
 SELECT throws_ok($$SELECT * FROM llmq.submit('x', 'k', tenant => 'llmq_bob')$$, 'PT403', NULL, 'a foreign tenant cannot be named');
