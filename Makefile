@@ -118,6 +118,7 @@ SERVER_OBJS = \
 	extension/settings.o \
 	extension/shared.o \
 	extension/submit.o \
+	extension/topic_lock.o \
 	extension/wait.o \
 	extension/wakeup.o
 

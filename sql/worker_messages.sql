@@ -5,17 +5,16 @@
 -- id that it has looked at (the tip) and, for each topic, up to where it has claimed; what was
 -- committed late behind that is found by a sweep now and then, topic by topic, a page at a time.
 --
--- The messages of one topic are claimed under an advisory lock of the transaction, so that
--- two workers keep their order: its key is the pair of llmq.lock_space() and the hash of the
--- topic (hashtext).
+-- The messages of one topic are claimed under a lock of the transaction, so that two workers keep
+-- their order (llmq.try_lock_topic).
 
 CREATE OR REPLACE FUNCTION llmq.epoch_microseconds(moment timestamptz) RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM moment) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 $$;
 
--- The first key of llmq's advisory locks: the bytes of "llmq".
-CREATE OR REPLACE FUNCTION llmq.lock_space() RETURNS int
-LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT 1819045233 $$;
+-- Takes the lock of a topic until the transaction ends; false if another has it.
+CREATE OR REPLACE FUNCTION llmq.try_lock_topic(messages regclass, topic text) RETURNS boolean
+LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_try_lock_topic_1';
 
 -- What a poll says of messages, NULL if nothing: an object with tip (the highest id seen),
 -- topics (an object: topic to the lowest id of it among those seen) and more (the limit cut
@@ -138,7 +137,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $$
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(llmq.lock_space(), hashtext(of_topic)) THEN
+    IF NOT llmq.try_lock_topic('llmq.message_pending', of_topic) THEN
         RETURN false;
     ELSIF exclusive AND EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id <> own) THEN
         RETURN NOT EXISTS (

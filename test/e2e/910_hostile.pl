@@ -152,4 +152,15 @@ for my $evil (@evil)
 is($pg->sql("SELECT count(*) FROM llmq.redrive_queue(" . LlmqTest::Cluster::literal($_) . ")"), 1, 'a text is a name of a queue, and nothing else') for @evil;
 is($pg->wait_for_worker, $worker, 'the worker is the same');
 
+# -- locks ---------------------------------------------------------------------------------------------
+
+my ($first, $second) = map { $pg->session('app') } 1 .. 2;
+my $lock = q{SELECT llmq.lock_topic(0, 'topic', false)};
+is($first->query("BEGIN; $lock")->{out}, 't', 'a topic is locked');
+is($second->query($lock)->{out}, 'f', 'and another worker does not get it meanwhile');
+is($first->query(q{SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'})->{out}, 0,
+	'not with an advisory lock, which any role could hold');
+$first->query('ROLLBACK');
+is($second->query($lock)->{out}, 't', 'until the transaction ends');
+
 finish();
