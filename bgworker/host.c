@@ -19,6 +19,7 @@
 #include "storage/ipc.h"
 #include "utils/guc.h"
 
+#include "../extension/compat.h"
 #include "../extension/database.h"
 #include "../extension/settings.h"
 #include "../extension/shared.h"
@@ -76,6 +77,8 @@ configure_session(void)
 
 	for (size_t i = 0; i < lengthof(settings); i++)
 		SetConfigOption(settings[i][0], settings[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+	if (LLMQ_COMPAT_HAS_TRANSACTION_TIMEOUT)
+		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
 }
 
 const char *

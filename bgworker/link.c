@@ -49,11 +49,17 @@ static const struct
 	{"tcp_user_timeout", NULL, "10000"},
 	{"options", "PGOPTIONS",
 	 "-c default_transaction_read_only=off -c default_transaction_isolation=read\\ committed "
-	 "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0"},
+	 "-c statement_timeout=0 -c lock_timeout=0 -c idle_in_transaction_session_timeout=0 "
+	 "-c idle_session_timeout=0"},
 };
 
 #define DEFAULTS	(sizeof(defaults) / sizeof(defaults[0]))
 #define KEYWORD_MAX (DEFAULTS + 6)
+
+/* 17 has it, and it would end the session: the database's or the role's is for others. */
+#define LIFT_TRANSACTION_TIMEOUT                           \
+	"SELECT pg_catalog.set_config(name, '0', false) FROM " \
+	"pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'transaction_timeout'"
 
 /*
  * A session of one's own: it hears notifications, it commits one by one whatever its role's
@@ -62,7 +68,7 @@ static const struct
 #define SET_UP_SESSION                                                            \
 	"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, " \
 	"READ WRITE; SET tcp_keepalives_idle = 5; SET tcp_keepalives_interval = 2; "  \
-	"SET tcp_keepalives_count = 3; LISTEN " LLMQ_WAKE_CHANNEL
+	"SET tcp_keepalives_count = 3; LISTEN " LLMQ_WAKE_CHANNEL ";" LIFT_TRANSACTION_TIMEOUT
 
 struct LlmqLink
 {

@@ -27,6 +27,13 @@
 #define LLMQ_MY_PROCNO ((int) MyProc->pgprocno)
 #endif
 
+/* 17: a limit on whole transactions, which ends the process. */
+#if PG_VERSION_NUM >= 170000
+#define LLMQ_COMPAT_HAS_TRANSACTION_TIMEOUT true
+#else
+#define LLMQ_COMPAT_HAS_TRANSACTION_TIMEOUT false
+#endif
+
 /* A set of wait events that lives as long as the process.  17: owned by a resource owner. */
 static inline WaitEventSet *
 llmq_compat_create_wait_event_set(int events)

@@ -19,6 +19,7 @@ PG_FUNCTION_INFO_V1(llmq_stop_worker_1);
 PG_FUNCTION_INFO_V1(llmq_wake_worker_1);
 PG_FUNCTION_INFO_V1(llmq_wake_settler_1);
 PG_FUNCTION_INFO_V1(llmq_note_listeners_1);
+PG_FUNCTION_INFO_V1(llmq_may_notify_1);
 
 /* start_worker(): true if no worker runs yet. */
 Datum
@@ -67,4 +68,11 @@ llmq_note_listeners_1(PG_FUNCTION_ARGS)
 {
 	llmq_shared_note_listeners(MyDatabaseId, PG_GETARG_BOOL(0));
 	PG_RETURN_VOID();
+}
+
+/* may_notify(): whether there is room for notifications (wakeup.h). */
+Datum
+llmq_may_notify_1(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(llmq_wakeup_may_notify());
 }

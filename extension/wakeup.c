@@ -5,7 +5,7 @@
  * The callbacks are registered once in the life of a process and cost a
  * comparison when nothing was asked for, however much was submitted before.
  * What can fail, to NOTIFY, is done before the commit.  Nothing in the commit callback may throw:
- *the transaction has committed.
+ * the transaction has committed.
  */
 #include "postgres.h"
 
@@ -16,7 +16,9 @@
 #include "commands/async.h"
 #include "commands/dbcommands.h"
 #include "commands/extension.h"
+#include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/fmgrprotos.h"
 
 #include "launcher.h"
 #include "settings.h"
@@ -25,6 +27,12 @@
 
 /* Where programs listen; bgworker/link.h and sql/worker_program.sql have the same name. */
 #define WAKE_CHANNEL "llmq_wake"
+
+/*
+ * How full PostgreSQL's queue of notifications may be before ours are left out.  Once it is
+ * full, commits that notify fail.
+ */
+#define NOTIFY_ROOM 0.9
 
 typedef struct Pending
 {
@@ -100,9 +108,17 @@ at_transaction_end(XactEvent event, void *unused)
 		clear();
 }
 
+bool
+llmq_wakeup_may_notify(void)
+{
+	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) <=
+		   NOTIFY_ROOM;
+}
+
 /*
- * Wakes workers outside of the server, if there are any.  Commits that notify go one after
- * the other.  A transaction that is prepared does not come here: it could not notify.
+ * Wakes workers outside of the server, if there are any: without it they look after a
+ * poll_interval. Commits that notify go one after the other.  A transaction that is prepared does
+ * not come here: it could not notify.
  */
 static void
 notify_programs(void)
@@ -110,7 +126,7 @@ notify_programs(void)
 	bool look = is_pending(LLMQ_REQUEST_LOOK);
 
 	if ((look || is_pending(LLMQ_REQUEST_WAKE)) && !RecoveryInProgress() &&
-		llmq_shared_has_listeners(MyDatabaseId))
+		llmq_shared_has_listeners(MyDatabaseId) && llmq_wakeup_may_notify())
 		Async_Notify(WAKE_CHANNEL, look ? "look" : "");
 }
 

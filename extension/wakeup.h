@@ -28,4 +28,10 @@ extern void llmq_wakeup_request(LlmqRequest request);
 /* Whether the present transaction has asked for it. */
 extern bool llmq_wakeup_is_requested(LlmqRequest request);
 
+/*
+ * Whether there is room for notifications that can be done without.  With a full queue of them
+ * the transaction would fail at its commit, whatever else it has done.
+ */
+extern bool llmq_wakeup_may_notify(void);
+
 #endif /* LLMQ_WAKEUP_H */

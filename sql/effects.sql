@@ -82,14 +82,19 @@ BEGIN
 END
 $$;
 
--- Tells those who listen that jobs are final, where their queue asks for it.
+-- Whether there is room for a notification.  With a full queue of them a transaction fails at
+-- its commit, and what it settles with it.
+CREATE OR REPLACE FUNCTION llmq.may_notify() RETURNS boolean
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_may_notify_1';
+
+-- Tells those who listen that jobs are final, where their queue asks for it and there is room.
 CREATE OR REPLACE FUNCTION llmq.notify_done(ended llmq.placement[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     PERFORM pg_notify('llmq_done', p.job_id::text)
     FROM unnest(ended) AS p JOIN llmq.queue AS q ON q.name = p.queue
-    WHERE q.notify_done;
+    WHERE q.notify_done AND llmq.may_notify();
 END
 $$;
 

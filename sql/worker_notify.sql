@@ -12,7 +12,7 @@ DECLARE
     p record;
     failure text;
 BEGIN
-    IF pg_notification_queue_usage() > 0.9 THEN
+    IF NOT llmq.may_notify() THEN
         RETURN NEXT;
         RETURN;
     END IF;
