@@ -3,7 +3,10 @@
 -- with every submit); llmq.check() proves what they would.
 --
 -- What would make a worker fail is refused here: it reads the configuration as one
--- value, and adds spans to the present time.
+-- value, and adds spans to the present time.  A span is measured as the worker measures it
+-- (llmq.microseconds), by which '361 days -1 year' is less than nothing; its years are bounded by
+-- themselves, as days could balance any number of them.  Numerics are bounded, as the worker reads
+-- numbers of 64 bits; so NaN and Infinity, which are above all, are none.
 
 CREATE TABLE llmq.endpoint (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 128),
@@ -21,14 +24,18 @@ CREATE TABLE llmq.endpoint (
     idempotency_header text CHECK (idempotency_header ~ '^[A-Za-z0-9-]+$'),
     max_response_bytes int NOT NULL DEFAULT 8388608
         CHECK (max_response_bytes BETWEEN 1024 AND 134217728),
-    connect_timeout interval NOT NULL DEFAULT '5 s' CHECK (connect_timeout > '0' AND connect_timeout <= '100 years'),
-    first_byte_timeout interval CHECK (first_byte_timeout > '0' AND first_byte_timeout <= '100 years'),
-    idle_timeout interval CHECK (idle_timeout > '0' AND idle_timeout <= '100 years'),
-    input_price numeric CHECK (input_price >= 0),
-    cached_price numeric CHECK (cached_price >= 0),
-    output_price numeric CHECK (output_price >= 0),
+    connect_timeout interval NOT NULL DEFAULT '5 s'
+        CHECK (extract(epoch FROM connect_timeout) > 0 AND connect_timeout <= '100 years' AND extract(year FROM connect_timeout) BETWEEN 0 AND 100),
+    first_byte_timeout interval
+        CHECK (extract(epoch FROM first_byte_timeout) > 0 AND first_byte_timeout <= '100 years' AND extract(year FROM first_byte_timeout) BETWEEN 0 AND 100),
+    idle_timeout interval
+        CHECK (extract(epoch FROM idle_timeout) > 0 AND idle_timeout <= '100 years' AND extract(year FROM idle_timeout) BETWEEN 0 AND 100),
+    input_price numeric CHECK (input_price BETWEEN 0 AND 1e9),
+    cached_price numeric CHECK (cached_price BETWEEN 0 AND 1e9),
+    output_price numeric CHECK (output_price BETWEEN 0 AND 1e9),
     breaker_failures int NOT NULL DEFAULT 5 CHECK (breaker_failures > 0),
-    breaker_cooldown interval NOT NULL DEFAULT '30 s' CHECK (breaker_cooldown > '0' AND breaker_cooldown <= '100 years'),
+    breaker_cooldown interval NOT NULL DEFAULT '30 s'
+        CHECK (extract(epoch FROM breaker_cooldown) > 0 AND breaker_cooldown <= '100 years' AND extract(year FROM breaker_cooldown) BETWEEN 0 AND 100),
     enabled boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE llmq.endpoint IS 'where models are served, one row an endpoint';
@@ -67,17 +74,26 @@ CREATE TABLE llmq.queue (
     paused boolean NOT NULL DEFAULT false,
     max_in_flight int CHECK (max_in_flight > 0),
     max_ready int CHECK (max_ready > 0),
-    call_timeout interval NOT NULL DEFAULT '20 s' CHECK (call_timeout > '0' AND call_timeout <= '100 years'),
-    deadline interval NOT NULL DEFAULT '60 s' CHECK (deadline > '0' AND deadline <= '100 years'),
+    call_timeout interval NOT NULL DEFAULT '20 s'
+        CHECK (extract(epoch FROM call_timeout) > 0 AND call_timeout <= '100 years' AND extract(year FROM call_timeout) BETWEEN 0 AND 100),
+    deadline interval NOT NULL DEFAULT '60 s'
+        CHECK (extract(epoch FROM deadline) > 0 AND deadline <= '100 years' AND extract(year FROM deadline) BETWEEN 0 AND 100),
     max_attempts int NOT NULL DEFAULT 4 CHECK (max_attempts BETWEEN 1 AND 1000),
-    min_attempt interval NOT NULL DEFAULT '1 s' CHECK (min_attempt BETWEEN '0' AND '100 years'),
-    backoff_base interval NOT NULL DEFAULT '0.5 s' CHECK (backoff_base BETWEEN '0' AND '100 years'),
-    backoff_cap interval NOT NULL DEFAULT '8 s' CHECK (backoff_cap BETWEEN '0' AND '100 years'),
+    min_attempt interval NOT NULL DEFAULT '1 s'
+        CHECK (extract(epoch FROM min_attempt) >= 0 AND min_attempt <= '100 years' AND extract(year FROM min_attempt) BETWEEN 0 AND 100),
+    backoff_base interval NOT NULL DEFAULT '0.5 s'
+        CHECK (extract(epoch FROM backoff_base) >= 0 AND backoff_base <= '100 years' AND extract(year FROM backoff_base) BETWEEN 0 AND 100),
+    backoff_cap interval NOT NULL DEFAULT '8 s'
+        CHECK (extract(epoch FROM backoff_cap) >= 0 AND backoff_cap <= '100 years' AND extract(year FROM backoff_cap) BETWEEN 0 AND 100),
     max_deliveries int NOT NULL DEFAULT 5 CHECK (max_deliveries BETWEEN 1 AND 1000),
-    redelivery_base interval NOT NULL DEFAULT '5 s' CHECK (redelivery_base BETWEEN '0' AND '100 years'),
-    redelivery_cap interval NOT NULL DEFAULT '10 min' CHECK (redelivery_cap BETWEEN '0' AND '100 years'),
-    max_age interval NOT NULL DEFAULT '7 days' CHECK (max_age > '0' AND max_age <= '100 years'),
-    retention interval NOT NULL DEFAULT '30 days' CHECK (retention > '0' AND retention <= '100 years'),
+    redelivery_base interval NOT NULL DEFAULT '5 s'
+        CHECK (extract(epoch FROM redelivery_base) >= 0 AND redelivery_base <= '100 years' AND extract(year FROM redelivery_base) BETWEEN 0 AND 100),
+    redelivery_cap interval NOT NULL DEFAULT '10 min'
+        CHECK (extract(epoch FROM redelivery_cap) >= 0 AND redelivery_cap <= '100 years' AND extract(year FROM redelivery_cap) BETWEEN 0 AND 100),
+    max_age interval NOT NULL DEFAULT '7 days'
+        CHECK (extract(epoch FROM max_age) > 0 AND max_age <= '100 years' AND extract(year FROM max_age) BETWEEN 0 AND 100),
+    retention interval NOT NULL DEFAULT '30 days'
+        CHECK (extract(epoch FROM retention) > 0 AND retention <= '100 years' AND extract(year FROM retention) BETWEEN 0 AND 100),
     accept_truncated boolean NOT NULL DEFAULT false,
     require_json boolean NOT NULL DEFAULT false,
     fallback_on text[],
@@ -121,10 +137,13 @@ CREATE TABLE llmq.destination (
     headers jsonb CHECK (jsonb_typeof(headers) = 'object'
         AND NOT jsonb_path_exists(headers, 'strict $.* ? (@.type() <> "string")', '{}', true)),
     sender text,
-    timeout interval NOT NULL DEFAULT '10 s' CHECK (timeout > '0' AND timeout <= '100 years'),
+    timeout interval NOT NULL DEFAULT '10 s'
+        CHECK (extract(epoch FROM timeout) > 0 AND timeout <= '100 years' AND extract(year FROM timeout) BETWEEN 0 AND 100),
     max_attempts int NOT NULL DEFAULT 10 CHECK (max_attempts BETWEEN 1 AND 1000),
-    backoff_base interval NOT NULL DEFAULT '5 s' CHECK (backoff_base BETWEEN '0' AND '100 years'),
-    backoff_cap interval NOT NULL DEFAULT '1 h' CHECK (backoff_cap BETWEEN '0' AND '100 years'),
+    backoff_base interval NOT NULL DEFAULT '5 s'
+        CHECK (extract(epoch FROM backoff_base) >= 0 AND backoff_base <= '100 years' AND extract(year FROM backoff_base) BETWEEN 0 AND 100),
+    backoff_cap interval NOT NULL DEFAULT '1 h'
+        CHECK (extract(epoch FROM backoff_cap) >= 0 AND backoff_cap <= '100 years' AND extract(year FROM backoff_cap) BETWEEN 0 AND 100),
     enabled boolean NOT NULL DEFAULT true,
     max_in_flight int NOT NULL DEFAULT 1 CHECK (max_in_flight BETWEEN 1 AND 100),
     CONSTRAINT destination_topic_prefix CHECK (topic !~ '[*].'),
@@ -159,8 +178,9 @@ COMMENT ON COLUMN llmq.destination.max_in_flight IS
 
 CREATE TABLE llmq.budget (
     tenant text PRIMARY KEY,
-    period interval NOT NULL CHECK (period > '0' AND period <= '100 years'),
-    max_cost numeric CHECK (max_cost >= 0),
+    period interval NOT NULL
+        CHECK (extract(epoch FROM period) > 0 AND period <= '100 years' AND extract(year FROM period) BETWEEN 0 AND 100),
+    max_cost numeric CHECK (max_cost BETWEEN 0 AND 1e15),
     max_tokens bigint CHECK (max_tokens >= 0),
     hard boolean NOT NULL DEFAULT false
 );

@@ -233,3 +233,30 @@ CREATE TABLE llmq.kept_job (
 );
 COMMENT ON TABLE llmq.kept_job IS
     'final jobs that retention could not delete, since something of a user''s refused; the worker tries them again after a day';
+
+-- Spans as the worker measures them, and numbers that it can read.  What is there must be so already.
+DO $$
+DECLARE
+    c record;
+BEGIN
+    FOR c IN
+        SELECT 'llmq.' || t AS table_name, format('%s_%s_check', t, n) AS name, n AS column_name,
+            CASE WHEN n ~ '^(min_attempt|(backoff|redelivery)_(base|cap))$' THEN '>=' ELSE '>' END AS above
+        FROM (VALUES ('endpoint', '{connect_timeout, first_byte_timeout, idle_timeout, breaker_cooldown}'::text[]),
+            ('queue', '{call_timeout, deadline, min_attempt, backoff_base, backoff_cap, redelivery_base, redelivery_cap,
+                max_age, retention}'),
+            ('destination', '{timeout, backoff_base, backoff_cap}'), ('budget', '{period}')) AS s (t, names),
+            unnest(s.names) AS n
+    LOOP
+        EXECUTE format('ALTER TABLE %1$s DROP CONSTRAINT %2$s, ADD CONSTRAINT %2$s CHECK (extract(epoch FROM %3$s) %4$s 0
+            AND %3$s <= ''100 years'' AND extract(year FROM %3$s) BETWEEN 0 AND 100)',
+            c.table_name, c.name, c.column_name, c.above);
+    END LOOP;
+END
+$$;
+ALTER TABLE llmq.endpoint
+    DROP CONSTRAINT endpoint_input_price_check, ADD CONSTRAINT endpoint_input_price_check CHECK (input_price BETWEEN 0 AND 1e9),
+    DROP CONSTRAINT endpoint_cached_price_check, ADD CONSTRAINT endpoint_cached_price_check CHECK (cached_price BETWEEN 0 AND 1e9),
+    DROP CONSTRAINT endpoint_output_price_check, ADD CONSTRAINT endpoint_output_price_check CHECK (output_price BETWEEN 0 AND 1e9);
+ALTER TABLE llmq.budget
+    DROP CONSTRAINT budget_max_cost_check, ADD CONSTRAINT budget_max_cost_check CHECK (max_cost BETWEEN 0 AND 1e15);

@@ -84,7 +84,7 @@ CREATE TEMP TABLE span AS
 SELECT cmp_ok(count(*), '>', 15::bigint, 'there are many spans') FROM span;
 SELECT throws_ok(pg_temp.insert_with(table_name, columns || jsonb_build_object(attname, value)), '23514', NULL,
     format('%s.%s cannot be %s', table_name, attname, value))
-FROM span, unnest('{-1 s, 101 years, 178000000 years}'::text[]) AS value;
+FROM span, unnest('{-1 s, 101 years, 178000000 years, 361 days -1 year, 10000 years -3600000 days}'::text[]) AS value;
 SELECT lives_ok(pg_temp.insert_with(table_name, columns || spans), format('those of %s can all be 100 years', table_name))
 FROM (SELECT table_name, columns, jsonb_object_agg(attname, '100 years') AS spans FROM span GROUP BY 1, 2) AS s;
 
@@ -93,6 +93,13 @@ SELECT ok(:'read', 'the worker can read them');
 SELECT job_id AS job, llmq.take_place(job_id, 'test') AS place FROM llmq.submit('Hello', 's1', queue => 'sound') \gset
 SELECT is(llmq.redeliver(:'place', false, interval '100 years' - interval '1 day', NULL, NULL), 'deferred', 'and count with them');
 SELECT is(llmq.prune(), 0::bigint, 'so can prune');
+
+SELECT throws_ok(pg_temp.insert_with(table_name, columns || jsonb_build_object(name, value)), '23514', NULL,
+    format('%s.%s cannot be %s', table_name, name, value))
+FROM (SELECT table_name, columns, name FROM sound, unnest('{input_price, cached_price, output_price}'::text[]) AS name
+    WHERE table_name = 'endpoint'
+    UNION ALL SELECT table_name, columns || '{"period": "1 day"}', 'max_cost' FROM sound WHERE table_name = 'budget') AS amount,
+    unnest('{-1, 1e19, NaN, Infinity}'::text[]) AS value;
 
 SELECT throws_ok(pg_temp.insert_with('endpoint', columns || '{"name": "bad"}' || jsonb_build_object('headers', value::jsonb)), '23514', NULL,
     format('headers cannot be %s', value))
