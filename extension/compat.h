@@ -7,6 +7,7 @@
 
 #include "storage/latch.h"
 #include "storage/proc.h"
+#include "utils/backend_status.h"
 #include "utils/memutils.h"
 #include "utils/regproc.h"
 #include "utils/wait_event.h"
@@ -69,6 +70,17 @@ llmq_compat_split_name(const char *name)
 	return stringToQualifiedNameList(name, NULL);
 #else
 	return stringToQualifiedNameList(name);
+#endif
+}
+
+/* The status of a backend, by its number from 1 on.  16: a new name. */
+static inline LocalPgBackendStatus *
+llmq_compat_backend_status(int index)
+{
+#if PG_VERSION_NUM >= 160000
+	return pgstat_get_local_beentry_by_index(index);
+#else
+	return pgstat_fetch_stat_local_beentry(index);
 #endif
 }
 

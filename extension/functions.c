@@ -10,8 +10,10 @@
 #include "common/cryptohash.h"
 #include "common/sha1.h"
 #include "fmgr.h"
+#include "miscadmin.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "../bgworker/outcome.h"
@@ -19,6 +21,7 @@
 
 PG_FUNCTION_INFO_V1(llmq_system_identifier_1);
 PG_FUNCTION_INFO_V1(llmq_next_xid_1);
+PG_FUNCTION_INFO_V1(llmq_backend_start_1);
 PG_FUNCTION_INFO_V1(llmq_uuid5_1);
 PG_FUNCTION_INFO_V1(llmq_error_classes_1);
 
@@ -35,6 +38,26 @@ Datum
 llmq_next_xid_1(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_INT64((int64) U64FromFullTransactionId(ReadNextFullTransactionId()));
+}
+
+/*
+ * backend_start(pid int): when the backend of this database with that pid began; NULL if there is
+ * none.  pg_stat_activity hides that from an owner of llmq who is no superuser.
+ */
+Datum
+llmq_backend_start_1(PG_FUNCTION_ARGS)
+{
+	int pid = PG_GETARG_INT32(0);
+	int count = pgstat_fetch_stat_numbackends();
+
+	for (int i = 1; i <= count; i++)
+	{
+		const PgBackendStatus *backend = &llmq_compat_backend_status(i)->backendStatus;
+
+		if (backend->st_procpid == pid && backend->st_databaseid == MyDatabaseId)
+			PG_RETURN_TIMESTAMPTZ(backend->st_proc_start_timestamp);
+	}
+	PG_RETURN_NULL();
 }
 
 /* uuid5(namespace uuid, name text): RFC 9562, section 5.5. */

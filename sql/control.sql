@@ -13,7 +13,7 @@ RETURNS TABLE (status jsonb, final boolean)
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT to_jsonb(s), s.state IN ('succeeded', 'dead', 'cancelled')
-    FROM llmq.job_status AS s
+    FROM llmq.job_line AS s
     WHERE s.job_id = of_job
         AND pg_has_role(caller, llmq.submitter_role(s.submitted_by), 'MEMBER')
 $$;

@@ -93,6 +93,6 @@ UNION ALL
     WHERE m.job_id = of_job AND full_sight
 UNION ALL -- What it waits for; a time that nobody knows comes last.
     SELECT s.wait_until, 7, s.state, NULL, NULL, NULL, NULL, s.wait_reason
-    FROM llmq.job_status AS s
+    FROM llmq.job_line AS s
     WHERE s.job_id = of_job AND s.state IN ('scheduled', 'blocked', 'ready')
 $$;

@@ -9,6 +9,11 @@ LANGUAGE c VOLATILE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_next_xid_1'
 COMMENT ON FUNCTION llmq.next_xid() IS
     'the transaction id that the next transaction to write will get; assigns none';
 
+CREATE OR REPLACE FUNCTION llmq.backend_start(pid int) RETURNS timestamptz
+LANGUAGE c STABLE STRICT PARALLEL RESTRICTED AS 'MODULE_PATHNAME', 'llmq_backend_start_1';
+COMMENT ON FUNCTION llmq.backend_start(int) IS
+    'when the backend of this database with that pid began; NULL if there is none';
+
 CREATE OR REPLACE FUNCTION llmq.uuid5(namespace uuid, name text) RETURNS uuid
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_uuid5_1';
 COMMENT ON FUNCTION llmq.uuid5(uuid, text) IS 'name-based UUID, version 5 (RFC 9562)';

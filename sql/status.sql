@@ -72,7 +72,8 @@ $$;
 COMMENT ON FUNCTION llmq.wait_until(text) IS
     'when the ready jobs of a queue can be run again, as far as endpoints say; NULL: nobody knows, or nothing is in their way';
 
-CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
+-- One row a job, for whoever asks as llmq's owner and judges what the caller may see.
+CREATE OR REPLACE VIEW llmq.job_line AS
     SELECT j.job_id, j.tenant, j.queue,
         CASE
             WHEN r.job_id IS NOT NULL THEN 'succeeded'
@@ -91,14 +92,12 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
         coalesce(r.created_at, d.died_at, c.cancelled_at) AS finished_at,
         coalesce(r.endpoint, a.endpoint) AS endpoint, coalesce(r.model, a.model) AS model,
         coalesce(r.finish_reason, a.finish_reason) AS finish_reason,
-        CASE WHEN s.full_sight THEN coalesce(r.text, d.text) END AS text,
-        CASE WHEN s.full_sight THEN r.json END AS json,
+        coalesce(r.text, d.text) AS text, r.json,
         r.input_tokens, r.output_tokens, r.cached_tokens, r.cost,
         coalesce(d.error_class, CASE WHEN w.error_class NOT IN ('limiter', 'breaker', 'budget') THEN w.error_class END,
             CASE WHEN n.failures > 0 THEN 'callback_failed' END)
             AS error_class,
-        CASE WHEN s.full_sight THEN coalesce(d.error_message, w.error_message, n.error_message) END
-            AS error_message,
+        coalesce(d.error_message, w.error_message, n.error_message) AS error_message,
         CASE
             WHEN n.job_id IS NOT NULL THEN 'on_complete'
             WHEN w.job_id IS NOT NULL THEN coalesce(w.error_class, 'run_at')
@@ -107,10 +106,8 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
         END AS wait_reason,
         coalesce(w.due_at, n.due_at, CASE WHEN y.job_id IS NOT NULL THEN llmq.wait_until(j.queue) END)
             AS wait_until,
-        CASE WHEN s.full_sight THEN j.metadata END AS metadata,
-        j.run_id, j.step
+        j.metadata, j.run_id, j.step
     FROM llmq.job AS j
-    CROSS JOIN LATERAL (SELECT llmq.may_see(j.submitted_by) AS full_sight) AS s
     LEFT JOIN llmq.result AS r ON r.job_id = j.job_id
     LEFT JOIN llmq.lease AS l ON l.job_id = j.job_id
     LEFT JOIN llmq.answer AS n ON n.job_id = j.job_id AND NOT n.dead
@@ -128,7 +125,21 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
                 AS model,
             (array_agg(finish_reason ORDER BY delivery DESC, attempt DESC)
                 FILTER (WHERE attempt > 0))[1] AS finish_reason
-        FROM llmq.attempt WHERE job_id = j.job_id) AS a
+        FROM llmq.attempt WHERE job_id = j.job_id) AS a;
+COMMENT ON VIEW llmq.job_line IS 'the columns of llmq.job_status, of every job in full';
+
+CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
+    SELECT l.job_id, l.tenant, l.queue, l.state, l.priority, l.run_at, l.deliveries, l.attempts, l.submitted_by,
+        l.submitted_at, l.started_at, l.finished_at, l.endpoint, l.model, l.finish_reason,
+        CASE WHEN s.full_sight THEN l.text END AS text,
+        CASE WHEN s.full_sight THEN l.json END AS json,
+        l.input_tokens, l.output_tokens, l.cached_tokens, l.cost, l.error_class,
+        CASE WHEN s.full_sight THEN l.error_message END AS error_message,
+        l.wait_reason, l.wait_until,
+        CASE WHEN s.full_sight THEN l.metadata END AS metadata,
+        l.run_id, l.step
+    FROM llmq.job_line AS l
+    CROSS JOIN LATERAL (SELECT llmq.may_see(l.submitted_by) AS full_sight) AS s
     WHERE s.full_sight OR pg_has_role('pg_monitor', 'MEMBER');
 COMMENT ON VIEW llmq.job_status IS
     'one row a job, for the roles that submitted it and their members; pg_monitor sees all without contents';

@@ -15,8 +15,7 @@ AS $$
 DECLARE
     listens constant boolean := EXISTS (SELECT FROM pg_listening_channels() AS c WHERE c = 'llmq_wake');
     own_pid constant int := CASE WHEN listens THEN pg_backend_pid() ELSE 0 END;
-    began constant timestamptz := (
-        SELECT a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS a);
+    began constant timestamptz := llmq.backend_start(pg_backend_pid());
 BEGIN
     UPDATE llmq.worker_session AS w SET pid = own_pid, backend_start = began
     WHERE w.id = own AND (w.pid <> own_pid OR (listens AND w.backend_start <> began));

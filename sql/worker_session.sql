@@ -35,10 +35,8 @@ BEGIN
         WHERE w.id IS DISTINCT FROM own
             AND ((w.in_flight > 0 AND w.heartbeat NOT BETWEEN
                     clock_timestamp() - llmq.lease_ttl() AND clock_timestamp() + llmq.lease_ttl())
-                OR ((w.kind = 'server' OR w.heartbeat < clock_timestamp() - llmq.lease_ttl()) AND NOT EXISTS (
-                    SELECT FROM pg_stat_get_activity(w.pid) AS a
-                    WHERE a.backend_start = w.backend_start AND a.datid = (
-                        SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))));
+                OR ((w.kind = 'server' OR w.heartbeat < clock_timestamp() - llmq.lease_ttl())
+                    AND llmq.backend_start(w.pid) IS DISTINCT FROM w.backend_start));
 END
 $$;
 COMMENT ON FUNCTION llmq.lost_sessions(bigint) IS
@@ -97,7 +95,7 @@ AS $$
 DECLARE
     expected constant int := 2;
     began constant timestamptz := coalesce(worker_hello.backend_start,
-        (SELECT a.backend_start FROM pg_stat_get_activity(pg_backend_pid()) AS a));
+        llmq.backend_start(pg_backend_pid()));
 BEGIN
     state := CASE
         WHEN protocol <> expected THEN 'outdated'

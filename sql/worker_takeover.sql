@@ -33,8 +33,7 @@ BEGIN
     DELETE FROM llmq.worker_session AS w
     WHERE w.id = ANY (lost)
         AND NOT llmq.holds_leases(w.id)
-        AND NOT EXISTS ( -- one that was only stuck must read what was recalled
-            SELECT FROM pg_stat_get_activity(w.pid) AS a WHERE a.backend_start = w.backend_start);
+        AND llmq.backend_start(w.pid) IS DISTINCT FROM w.backend_start; -- one that was only stuck must read what was recalled
     DELETE FROM llmq.recall AS c
     WHERE NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = c.worker_id);
     UPDATE llmq.worker_session AS w SET in_flight = 0
