@@ -9,9 +9,7 @@
 ALTER TABLE llmq.job DROP CONSTRAINT job_priority_check;
 ALTER TABLE llmq.attempt ADD COLUMN traceparent text;
 COMMENT ON COLUMN llmq.attempt.traceparent IS 'the header that was sent: the trace of the job''s metadata, with this call as the parent';
-DROP FUNCTION llmq.worker_claim(bigint, bigint[]);
-DROP FUNCTION llmq.read_attempts(jsonb);
-DROP FUNCTION llmq.fingerprint(llmq.job);
+DROP FUNCTION llmq.worker_claim(bigint, bigint[]), llmq.read_attempts(jsonb), llmq.fingerprint(llmq.job);
 
 -- -- the outbox -----------------------------------------------------------------------------
 
@@ -115,15 +113,12 @@ DROP POLICY monitor ON llmq.attempt;
 COMMENT ON COLUMN llmq.endpoint.name IS 'what queues, results and attempts call it';
 COMMENT ON COLUMN llmq.endpoint.stream IS 'ask for a stream; the answer is committed when it is whole';
 COMMENT ON COLUMN llmq.endpoint.max_in_flight IS 'calls at once, of all workers together; NULL: no limit';
-COMMENT ON COLUMN llmq.endpoint.requests_per_minute IS
-    'the provider''s quota, for all workers together; NULL: none';
-COMMENT ON COLUMN llmq.endpoint.tokens_per_minute IS
-    'the provider''s quota, for all workers together; NULL: none';
+COMMENT ON COLUMN llmq.endpoint.requests_per_minute IS 'the provider''s quota, for all workers together; NULL: none';
+COMMENT ON COLUMN llmq.endpoint.tokens_per_minute IS 'the provider''s quota, for all workers together; NULL: none';
 COMMENT ON COLUMN llmq.endpoint.idempotency_header IS
     'name of a header that carries a key of job and endpoint, the same in every attempt';
 COMMENT ON COLUMN llmq.endpoint.connect_timeout IS 'until the connection, with TLS, is there';
-COMMENT ON COLUMN llmq.endpoint.first_byte_timeout IS
-    'from the connection to the first byte of the answer; NULL: none of its own';
+COMMENT ON COLUMN llmq.endpoint.first_byte_timeout IS 'from the connection to the first byte of the answer; NULL: none of its own';
 COMMENT ON COLUMN llmq.endpoint.idle_timeout IS 'between two portions of the answer; NULL: none of its own';
 COMMENT ON COLUMN llmq.endpoint.input_price IS 'price per million tokens of what is sent';
 COMMENT ON COLUMN llmq.endpoint.cached_price IS 'price per million tokens that were read from a cache';
@@ -132,8 +127,7 @@ COMMENT ON COLUMN llmq.endpoint.breaker_failures IS 'failures in a row after whi
 COMMENT ON COLUMN llmq.endpoint.breaker_cooldown IS 'how long it is left alone before one call tries it out';
 COMMENT ON COLUMN llmq.endpoint.enabled IS 'false: no call is made there';
 COMMENT ON COLUMN llmq.queue.name IS 'what submit calls it';
-COMMENT ON COLUMN llmq.queue.paused IS
-    'true: no delivery starts; jobs can be submitted, and calls under way go on';
+COMMENT ON COLUMN llmq.queue.paused IS 'true: no delivery starts; jobs can be submitted, and calls under way go on';
 COMMENT ON COLUMN llmq.queue.max_in_flight IS 'deliveries at once, of all workers together; NULL: no limit';
 COMMENT ON COLUMN llmq.queue.max_ready IS 'ready jobs, beyond which submit is refused (PT429); NULL: no limit';
 COMMENT ON COLUMN llmq.queue.max_attempts IS 'network calls in one delivery, to each endpoint';
@@ -168,7 +162,6 @@ COMMENT ON TABLE llmq.endpoint_limit IS
     'what workers share of an endpoint: its quota, drawn in slices once a second at most, and its breaker; no claim touches it';
 COMMENT ON TABLE llmq.endpoint_trouble IS
     'endpoints that a worker cannot call just now: no_secret, or rate_limited, breaker or limiter until a time';
-
 
 CREATE TABLE llmq.spending (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -237,26 +230,20 @@ COMMENT ON TABLE llmq.kept_job IS
 -- Spans as the worker measures them, and numbers that it can read.  What is there must be so already.
 DO $$
 DECLARE
+    span constant text := 'extract(epoch FROM %1$s) %2$s 0 AND %1$s <= ''100 years'' AND extract(year FROM %1$s) BETWEEN 0 AND 100';
     c record;
 BEGIN
     FOR c IN
-        SELECT 'llmq.' || t AS table_name, format('%s_%s_check', t, n) AS name, n AS column_name,
-            CASE WHEN n ~ '^(min_attempt|(backoff|redelivery)_(base|cap))$' THEN '>=' ELSE '>' END AS above
-        FROM (VALUES ('endpoint', '{connect_timeout, first_byte_timeout, idle_timeout, breaker_cooldown}'::text[]),
-            ('queue', '{call_timeout, deadline, min_attempt, backoff_base, backoff_cap, redelivery_base, redelivery_cap,
-                max_age, retention}'),
-            ('destination', '{timeout, backoff_base, backoff_cap}'), ('budget', '{period}')) AS s (t, names),
-            unnest(s.names) AS n
+        SELECT t AS relation, format('%s_%s_check', t, n) AS name, format(rule, n, above) AS rule
+        FROM (VALUES ('endpoint', span, '>', '{connect_timeout, first_byte_timeout, idle_timeout, breaker_cooldown}'::text[]),
+            ('endpoint', '%s BETWEEN 0 AND 1e9', '', '{input_price, cached_price, output_price}'),
+            ('queue', span, '>', '{call_timeout, deadline, max_age, retention}'),
+            ('queue', span, '>=', '{min_attempt, backoff_base, backoff_cap, redelivery_base, redelivery_cap}'),
+            ('destination', span, '>', '{timeout}'), ('destination', span, '>=', '{backoff_base, backoff_cap}'),
+            ('budget', span, '>', '{period}'), ('budget', '%s BETWEEN 0 AND 1e15', '', '{max_cost}')) AS v (t, rule, above, names),
+            unnest(v.names) AS n
     LOOP
-        EXECUTE format('ALTER TABLE %1$s DROP CONSTRAINT %2$s, ADD CONSTRAINT %2$s CHECK (extract(epoch FROM %3$s) %4$s 0
-            AND %3$s <= ''100 years'' AND extract(year FROM %3$s) BETWEEN 0 AND 100)',
-            c.table_name, c.name, c.column_name, c.above);
+        EXECUTE format('ALTER TABLE llmq.%1$I DROP CONSTRAINT %2$I, ADD CONSTRAINT %2$I CHECK (%3$s)', c.relation, c.name, c.rule);
     END LOOP;
 END
 $$;
-ALTER TABLE llmq.endpoint
-    DROP CONSTRAINT endpoint_input_price_check, ADD CONSTRAINT endpoint_input_price_check CHECK (input_price BETWEEN 0 AND 1e9),
-    DROP CONSTRAINT endpoint_cached_price_check, ADD CONSTRAINT endpoint_cached_price_check CHECK (cached_price BETWEEN 0 AND 1e9),
-    DROP CONSTRAINT endpoint_output_price_check, ADD CONSTRAINT endpoint_output_price_check CHECK (output_price BETWEEN 0 AND 1e9);
-ALTER TABLE llmq.budget
-    DROP CONSTRAINT budget_max_cost_check, ADD CONSTRAINT budget_max_cost_check CHECK (max_cost BETWEEN 0 AND 1e15);
