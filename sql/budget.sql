@@ -32,10 +32,14 @@ AS $$
     LATERAL (SELECT y.months, period - make_interval(months => y.months) AS rest) AS m
 $$;
 
--- When the period turns that a time belongs to.
+-- When the period turns that a time belongs to: months are those of the calendar, but with a rest
+-- of days or hours they are seconds, as period_start takes them.
 CREATE OR REPLACE FUNCTION llmq.period_end(period interval, at timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
-AS $$ SELECT llmq.period_start(period, at) + period $$;
+AS $$
+    SELECT llmq.period_start(period, at) + CASE WHEN period = date_trunc('month', period) THEN period
+        ELSE make_interval(secs => extract(epoch FROM period)::float8) END
+$$;
 
 -- What a tenant has spent in the period that is under way, and what its running jobs have
 -- reserved.
