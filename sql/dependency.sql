@@ -19,7 +19,7 @@ BEGIN
     WHERE p.parent = j.job_id OR NOT EXISTS (
         SELECT FROM llmq.job AS k
         WHERE k.job_id = p.parent
-            AND pg_has_role(j.submitted_by, to_regrole(quote_ident(k.submitted_by)), 'MEMBER'))
+            AND pg_has_role(j.submitted_by, llmq.submitter_role(k.submitted_by), 'MEMBER'))
     LIMIT 1;
     IF FOUND THEN
         PERFORM llmq.fail('PT404', format('there is no job %s to come after', missing.parent),

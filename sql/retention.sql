@@ -22,6 +22,11 @@ BEGIN
 END
 $$;
 
+-- Whether an error is the server's: what is tried next would fare no better.
+CREATE OR REPLACE FUNCTION llmq.is_servers_trouble(state text) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT state ~ '^(25006|53|57|58)' $$;
+
 -- The same one by one where something of a user's, a foreign key or a trigger, keeps some of them,
 -- whatever error it raises.  Returns how many were deleted.
 CREATE OR REPLACE FUNCTION llmq.try_delete_jobs(jobs uuid[]) RETURNS int
@@ -34,7 +39,7 @@ BEGIN
     PERFORM llmq.delete_jobs(jobs);
     RETURN cardinality(jobs);
 EXCEPTION WHEN OTHERS THEN
-    IF SQLSTATE ~ '^(25006|53|57|58)' THEN -- the server's trouble: no other job would fare better
+    IF llmq.is_servers_trouble(SQLSTATE) THEN
         RAISE;
     END IF;
     IF cardinality(jobs) = 1 THEN
@@ -106,16 +111,25 @@ $$;
 
 -- The same of messages and keys, which belong to no queue.  A time that is the same for all can be
 -- looked up in an index: what was sent, or has been dead, for the retention of the queue "default"
--- goes, if its job did not take it along before.
+-- goes, if its job did not take it along before.  What something of a user's keeps here stays
+-- with all of its bite, and the log says why.
 CREATE OR REPLACE FUNCTION llmq.prune_others(bite int, OUT tried int, OUT deleted bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     standard constant llmq.queue := llmq.default_queue();
+    cutoff constant timestamptz := clock_timestamp() - coalesce(
+        (SELECT q.retention FROM llmq.queue AS q WHERE q.name = 'default'), standard.retention);
 BEGIN
-    deleted := llmq.prune_idempotency(bite) + llmq.prune_messages(
-        clock_timestamp() - coalesce((SELECT q.retention FROM llmq.queue AS q WHERE q.name = 'default'),
-            standard.retention), bite);
+    deleted := llmq.prune_idempotency(bite);
+    BEGIN
+        deleted := deleted + llmq.prune_messages(cutoff, bite);
+    EXCEPTION WHEN OTHERS THEN
+        IF llmq.is_servers_trouble(SQLSTATE) THEN
+            RAISE;
+        END IF;
+        RAISE WARNING 'messages older than the retention of queue "default" cannot be deleted' USING DETAIL = SQLERRM;
+    END;
     tried := deleted;
 END
 $$;

@@ -164,6 +164,7 @@ RESET ROLE;
 SELECT is((SELECT s.metadata FROM llmq.job_status AS s JOIN left_over USING (job_id)), '{"g": 1}', 'a superuser sees it in full');
 SELECT is((SELECT count(*) FROM left_over, llmq.wait_look(job_id, session_user)), 1::bigint, 'can wait for it');
 SELECT is((SELECT count(*) FROM left_over, llmq.explain(job_id) AS e WHERE e.event = 'submitted'), 1::bigint, 'has it explained');
+SELECT lives_ok($$SELECT llmq.submit('After.', 'after-gone', after => ARRAY[job_id]) FROM left_over$$, 'can come after it');
 SELECT is((SELECT llmq.cancel(job_id) FROM left_over), true, 'and can cancel it');
 
 SELECT * FROM finish();

@@ -105,6 +105,16 @@ SELECT is(llmq.take_report('{"prune": true}'), 1::bigint, 'and goes on with the 
 SELECT cmp_ok((SELECT count(*) FROM public.child), '>=', 6::bigint, 'with the next job');
 SELECT is(llmq.prune(), (SELECT count(*) FROM slow JOIN llmq.job USING (job_id)), 'prune takes the time that it needs');
 SELECT is_empty('SELECT * FROM public.child', 'to delete them all');
+
+-- A message that something of a user's keeps.
+CREATE TABLE public.receipt (message bigint REFERENCES llmq.message);
+INSERT INTO public.receipt SELECT llmq.enqueue_outbox('kept', '{}', 'kept');
+UPDATE llmq.message SET created_at = now() - interval '60 days' WHERE id IN (SELECT message FROM public.receipt);
+WITH sent AS (DELETE FROM llmq.message_pending WHERE id IN (SELECT message FROM public.receipt) RETURNING id)
+INSERT INTO llmq.message_done (id, attempts, sent_at) SELECT id, 1, now() - interval '60 days' FROM sent;
+SELECT lives_ok('SELECT llmq.prune()', 'a message that cannot be deleted does not stop retention');
+SELECT is((SELECT count(*) FROM llmq.message WHERE id IN (SELECT message FROM public.receipt)), 1::bigint, 'and is kept');
+
 SELECT is_empty($$SELECT * FROM llmq.check() WHERE invariant NOT LIKE 'a result comes%'$$, 'nothing is left behind');
 
 SELECT * FROM finish();
