@@ -360,4 +360,7 @@ read_policy(const json_t *row, LlmqPolicy *policy)
 	policy->require_json = get_bool(row, "require_json", policy->require_json);
 	if (policy->min_attempt_us > policy->call_timeout_us)
 		policy->min_attempt_us = policy->call_timeout_us;
+	/* All of a short deadline is never left: without this, no delivery would make any call. */
+	if (policy->min_attempt_us > policy->deadline_us / 2)
+		policy->min_attempt_us = policy->deadline_us / 2;
 }

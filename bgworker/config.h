@@ -20,7 +20,7 @@ typedef struct LlmqPolicy
 {
 	int64_t call_timeout_us;
 	int64_t deadline_us;
-	int64_t min_attempt_us; /* never more than call_timeout_us */
+	int64_t min_attempt_us; /* never more than call_timeout_us, nor half of deadline_us */
 	int64_t backoff_base_us;
 	int64_t backoff_cap_us;
 	int64_t redelivery_base_us;

@@ -112,7 +112,7 @@ COMMENT ON COLUMN llmq.queue.call_timeout IS 'wall clock of one network call';
 COMMENT ON COLUMN llmq.queue.deadline IS 'all attempts and sleeps of one delivery';
 COMMENT ON COLUMN llmq.queue.max_attempts IS 'network calls in one delivery, to each endpoint';
 COMMENT ON COLUMN llmq.queue.min_attempt IS
-    'no attempt starts with less time left (never more than call_timeout)';
+    'no attempt starts with less time left (never more than call_timeout, nor half of deadline)';
 COMMENT ON COLUMN llmq.queue.backoff_base IS
     'the wait after a first failed attempt is random up to this, and may be twice as long after each further one';
 COMMENT ON COLUMN llmq.queue.backoff_cap IS

@@ -131,6 +131,7 @@ COMMENT ON COLUMN llmq.queue.paused IS 'true: no delivery starts; jobs can be su
 COMMENT ON COLUMN llmq.queue.max_in_flight IS 'deliveries at once, of all workers together; NULL: no limit';
 COMMENT ON COLUMN llmq.queue.max_ready IS 'ready jobs, beyond which submit is refused (PT429); NULL: no limit';
 COMMENT ON COLUMN llmq.queue.max_attempts IS 'network calls in one delivery, to each endpoint';
+COMMENT ON COLUMN llmq.queue.min_attempt IS 'no attempt starts with less time left (never more than call_timeout, nor half of deadline)';
 COMMENT ON COLUMN llmq.queue.backoff_base IS
     'the wait after a first failed attempt is random up to this, and may be twice as long after each further one';
 COMMENT ON COLUMN llmq.queue.redelivery_base IS

@@ -74,7 +74,8 @@ test_chain(void)
 static void
 test_policy(void)
 {
-	LlmqPolicy policy = {.call_timeout_us = 20, .min_attempt_us = 10, .max_attempts = 4};
+	LlmqPolicy policy = {
+		.call_timeout_us = 20, .deadline_us = 60, .min_attempt_us = 10, .max_attempts = 4};
 
 	ok(llmq_policy_merge(&policy, NULL) && policy.max_attempts == 4,
 	   "a job without a policy has its queue's");
@@ -83,6 +84,8 @@ test_policy(void)
 	   "a job's policy stands over its queue's, as far as it goes");
 	ok(llmq_policy_merge(&policy, "{\"call_timeout\":5}") && policy.min_attempt_us == 5,
 	   "no attempt needs more time than it may take");
+	ok(llmq_policy_merge(&policy, "{\"deadline\":8}") && policy.min_attempt_us == 4,
+	   "nor more than half of the time that there is for all of them");
 	ok(!llmq_policy_merge(&policy, "[]") && !llmq_policy_merge(&policy, "{"),
 	   "what is no object is no policy");
 }
