@@ -13,11 +13,11 @@ BEGIN
         PERFORM llmq.fail('PT400', 'the header Idempotency-Key is required', NULL,
             'Send a key of 16 to 128 characters, a new one for each new request.');
     ELSIF starts_with(key, '"') THEN
-        IF key !~ '^"([ !#-\[\]-~]|\\["\\])*"$' THEN
+        IF key !~ E'^"([ !#-\\[\\]-~]|\\\\["\\\\])*"$' THEN
             PERFORM llmq.fail('PT400', 'the header Idempotency-Key is not a well-formed string', NULL,
-                'Between the quotation marks there may be printable ASCII, with \ before \ and ".');
+                E'Between the quotation marks there may be printable ASCII, with \\ before \\ and ".');
         END IF;
-        key := regexp_replace(substr(key, 2, length(key) - 2), '\\(["\\])', '\1', 'g');
+        key := regexp_replace(substr(key, 2, length(key) - 2), E'\\\\(["\\\\])', E'\\1', 'g');
     END IF;
     IF length(key) NOT BETWEEN 16 AND 128 OR key ~ '[[:cntrl:]]' THEN
         PERFORM llmq.fail('PT400', 'an Idempotency-Key must have 16 to 128 printable characters',

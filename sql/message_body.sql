@@ -119,7 +119,7 @@ BEGIN
         RETURN format('"to" and "cc" must not name more than %s recipients', most);
     ELSIF coalesce(jsonb_typeof(payload -> 'subject'), 'null') NOT IN ('string', 'null') THEN
         RETURN '"subject" must be a text';
-    ELSIF payload ->> 'subject' ~ '[\r\n]' THEN
+    ELSIF payload ->> 'subject' ~ E'[\r\n]' THEN
         RETURN '"subject" must not hold line breaks';
     ELSIF coalesce(jsonb_typeof(payload -> 'text'), 'null') NOT IN ('string', 'null') THEN
         RETURN '"text" must be a text';

@@ -47,7 +47,7 @@ CREATE OR REPLACE FUNCTION llmq.find_callback(name text) RETURNS regproc
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
-    parts constant text[] := parse_ident(regexp_replace(name, '\s*\(\s*jsonb\s*\)\s*$', ''));
+    parts constant text[] := parse_ident(regexp_replace(name, '[[:space:]]*[(][[:space:]]*jsonb[[:space:]]*[)][[:space:]]*$', ''));
     found oid[];
 BEGIN
     IF cardinality(parts) <> 2 THEN
@@ -57,7 +57,7 @@ BEGIN
     found := ARRAY(
         SELECT p.oid FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
         WHERE n.nspname = parts[1] AND p.proname = parts[2]
-            AND (name !~ '\)\s*$' OR p.pronargs = 1 AND p.proargtypes[0] = 'jsonb'::regtype));
+            AND (name !~ '[)][[:space:]]*$' OR p.pronargs = 1 AND p.proargtypes[0] = 'jsonb'::regtype));
     IF cardinality(found) = 0 THEN
         PERFORM llmq.fail('PT400', format('there is no function %s for on_complete', name), NULL,
             'Name a function that takes one argument of type jsonb.');

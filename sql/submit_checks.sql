@@ -156,8 +156,8 @@ $$;
 CREATE OR REPLACE FUNCTION llmq.try_interval(span text) RETURNS interval
 LANGUAGE sql STABLE STRICT PARALLEL SAFE
 AS $$
-    SELECT CASE WHEN span ~* '^ *[0-9]{1,9}(\.[0-9]{1,6})? *(us|microseconds?|ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?) *$'
-        OR span ~ '^ *[0-9]{1,2}:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,6})? *$'
+    SELECT CASE WHEN span ~* '^ *[0-9]{1,9}([.][0-9]{1,6})? *(us|microseconds?|ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?) *$'
+        OR span ~ '^ *[0-9]{1,2}:[0-5][0-9]:[0-5][0-9]([.][0-9]{1,6})? *$'
         THEN span::interval END
 $$;
 

@@ -97,4 +97,13 @@ is($pg->sql("SELECT state FROM llmq.job_status WHERE job_id = '$later'"), 'sched
 is(final($later), 'succeeded', 'odd settings: and comes');
 is($pg->sql("SELECT started_at >= run_at FROM llmq.job_status WHERE job_id = '$later'"), 't', 'odd settings: not too early');
 
+$pg->sql('CREATE FUNCTION public.noted(job jsonb) RETURNS void LANGUAGE sql AS $$ SELECT $$');
+is($pg->sql(q{SELECT state FROM llmq.submit_many('[{"prompt": "Noted.", "idempotency_key": "noted", "on_complete": "public.noted ( jsonb )"}]')}), 'ready',
+	'odd settings: a function is found by its name');
+is($pg->sql(q{SELECT status FROM llmq.http_submit(current_user, 'POST', '/odd', E'"a \\\\"quoted\\\\" key \\\\\\\\ of them"', '{"prompt": "Quoted."}')}), 202,
+	'odd settings: a quoted Idempotency-Key is read');
+is($pg->sql(q{SELECT count(*) FROM llmq.job WHERE idempotency_key = E'a "quoted" key \\\\ of them'}), 1, 'odd settings: and its escapes are taken off');
+is($pg->sql(q{SELECT status FROM llmq.http_submit(current_user, 'POST', '/odd', E'"a stray \\\\backslash in it"', '{"prompt": "Quoted."}')}), 400,
+	'odd settings: one that is not well-formed is refused');
+
 finish();

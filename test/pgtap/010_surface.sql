@@ -96,5 +96,13 @@ SELECT is(
 SELECT throws_ok($$ SET llmq.max_inflight = 1 $$, '42602', NULL,
     'a mistyped setting is refused');
 
+-- Bodies are read under the settings of whoever calls: of these, standard_conforming_strings says what
+-- a backslash is, but in E'...'.
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+    WHERE p.pronamespace = 'llmq'::regnamespace AND l.lanname IN ('sql', 'plpgsql')
+        AND position(chr(92) IN regexp_replace(p.prosrc, '\mE''([^'']|'''')*''', '', 'g')) > 0
+$$, 'no function has a backslash outside of an E literal');
+
 SELECT * FROM finish();
 ROLLBACK;
