@@ -32,23 +32,24 @@ DECLARE
 BEGIN
     PERFORM llmq.check_session(own);
     WITH free AS MATERIALIZED (
-        SELECT r.seq, r.job_id FROM unnest(seqs) AS s (seq) JOIN llmq.ready AS r ON r.seq = s.seq
+        SELECT r.seq, r.job_id, s.place FROM unnest(seqs) WITH ORDINALITY AS s (seq, place)
+        JOIN llmq.ready AS r ON r.seq = s.seq
         LEFT JOIN llmq.queue AS q ON q.name = r.queue
         WHERE q.paused IS NOT TRUE
         FOR UPDATE OF r SKIP LOCKED
     ), target AS MATERIALIZED (
         -- Sizes as they are stored, which can be told without reading: of JSON the compressed one.
-        SELECT t.seq FROM (
-            SELECT f.seq, sum(coalesce(octet_length(j.prompt), 0) + coalesce(octet_length(j.system), 0)
+        SELECT t.seq, t.place FROM (
+            SELECT f.seq, f.place, sum(coalesce(octet_length(j.prompt), 0) + coalesce(octet_length(j.system), 0)
                 + coalesce(pg_column_size(j.messages), 0) + coalesce(pg_column_size(j.params), 0))
-                OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+                OVER (ORDER BY f.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
             FROM free AS f LEFT JOIN llmq.job AS j ON j.job_id = f.job_id) AS t
         WHERE coalesce(t.before, 0) < most
     ), gone AS (
-        DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq RETURNING r.*
+        DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq RETURNING r.*, t.place
     )
     SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
-        g.deaths)::llmq.placement), count(*)
+        g.deaths)::llmq.placement ORDER BY g.place), count(*)
     INTO picked, taken FROM gone AS g;
 
     IF taken > 0 AND EXISTS (SELECT FROM llmq.budget) THEN
