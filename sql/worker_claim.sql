@@ -32,25 +32,26 @@ DECLARE
 BEGIN
     PERFORM llmq.check_session(own);
     WITH free AS MATERIALIZED (
-        SELECT r.seq, r.job_id, s.place FROM unnest(seqs) WITH ORDINALITY AS s (seq, place)
-        JOIN llmq.ready AS r ON r.seq = s.seq
-        LEFT JOIN llmq.queue AS q ON q.name = r.queue
-        WHERE q.paused IS NOT TRUE
-        FOR UPDATE OF r SKIP LOCKED
+        -- One by one as they are asked for, which is their turn: the planner cannot begin with the table.
+        SELECT l.* FROM unnest(seqs) AS s (seq) CROSS JOIN LATERAL (
+            SELECT r.seq, r.job_id, r.queue, r.tenant, r.priority, r.deliveries, r.counted, r.deaths
+            FROM llmq.ready AS r LEFT JOIN llmq.queue AS q ON q.name = r.queue
+            WHERE r.seq = s.seq AND q.paused IS NOT TRUE
+            FOR UPDATE OF r SKIP LOCKED) AS l
     ), target AS MATERIALIZED (
         -- Sizes as they are stored, which can be told without reading: of JSON the compressed one.
-        SELECT t.seq, t.place FROM (
-            SELECT f.seq, f.place, sum(coalesce(octet_length(j.prompt), 0) + coalesce(octet_length(j.system), 0)
+        SELECT t.* FROM (
+            SELECT f.*, sum(coalesce(octet_length(j.prompt), 0) + coalesce(octet_length(j.system), 0)
                 + coalesce(pg_column_size(j.messages), 0) + coalesce(pg_column_size(j.params), 0))
-                OVER (ORDER BY f.place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
+                OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
             FROM free AS f LEFT JOIN llmq.job AS j ON j.job_id = f.job_id) AS t
         WHERE coalesce(t.before, 0) < most
     ), gone AS (
-        DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq RETURNING r.*, t.place
+        DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq
     )
-    SELECT array_agg(ROW(g.job_id, g.queue, g.tenant, g.priority, g.deliveries, g.counted,
-        g.deaths)::llmq.placement ORDER BY g.place), count(*)
-    INTO picked, taken FROM gone AS g;
+    SELECT array_agg(ROW(t.job_id, t.queue, t.tenant, t.priority, t.deliveries, t.counted,
+        t.deaths)::llmq.placement), count(*)
+    INTO picked, taken FROM target AS t;
 
     IF taken > 0 AND EXISTS (SELECT FROM llmq.budget) THEN
         SELECT r.picked, r.costs, r.tokens, cardinality(r.picked)
