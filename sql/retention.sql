@@ -27,8 +27,14 @@ CREATE OR REPLACE FUNCTION llmq.is_servers_trouble(state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT state ~ '^(25006|53|57|58)' $$;
 
+-- Whether it is somebody's who will be done some time: a deadlock, a lock that was not to be had.
+CREATE OR REPLACE FUNCTION llmq.is_contention(state text) RETURNS boolean
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS $$ SELECT state ~ '^(40|55)' $$;
+
 -- The same one by one where something of a user's, a foreign key or a trigger, keeps some of them,
--- whatever error it raises.  Returns how many were deleted.
+-- whatever error it raises.  Returns how many were deleted; NULL if somebody is in the way just now:
+-- one by one each would wait for him again.
 CREATE OR REPLACE FUNCTION llmq.try_delete_jobs(jobs uuid[]) RETURNS int
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -41,6 +47,8 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     IF llmq.is_servers_trouble(SQLSTATE) THEN
         RAISE;
+    ELSIF llmq.is_contention(SQLSTATE) THEN
+        RETURN NULL;
     END IF;
     IF cardinality(jobs) = 1 THEN
         INSERT INTO llmq.kept_job AS k (job_id, error) VALUES (jobs[1], SQLERRM)
@@ -52,6 +60,7 @@ EXCEPTION WHEN OTHERS THEN
     END IF;
     FOREACH job IN ARRAY jobs LOOP
         count := count + llmq.try_delete_jobs(ARRAY[job]);
+        EXIT WHEN count IS NULL;
     END LOOP;
     RETURN count;
 END
@@ -127,8 +136,9 @@ BEGIN
     EXCEPTION WHEN OTHERS THEN
         IF llmq.is_servers_trouble(SQLSTATE) THEN
             RAISE;
+        ELSIF NOT llmq.is_contention(SQLSTATE) THEN
+            RAISE WARNING 'messages older than the retention of queue "default" cannot be deleted' USING DETAIL = SQLERRM;
         END IF;
-        RAISE WARNING 'messages older than the retention of queue "default" cannot be deleted' USING DETAIL = SQLERRM;
     END;
     tried := deleted;
 END
@@ -167,6 +177,9 @@ BEGIN
             ELSE
                 SELECT q.tried, q.deleted INTO tried, deleted
                 FROM llmq.prune_queue(of_queue, kept_since, bite) AS q;
+            END IF;
+            IF deleted IS NULL THEN
+                RETURN count;
             END IF;
             count := count + deleted;
             remaining := remaining - bite;

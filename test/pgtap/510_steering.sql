@@ -93,6 +93,21 @@ DROP TRIGGER refuse ON public.child;
 SELECT is(llmq.prune(), 1::bigint, 'prune tries it at once');
 SELECT is_empty('SELECT * FROM llmq.kept_job', 'and what it deletes is off the record');
 
+-- Somebody holds a lock.
+CREATE FUNCTION public.busy() RETURNS trigger LANGUAGE plpgsql
+AS $$ BEGIN PERFORM nextval('public.refused'); RAISE EXCEPTION 'busy' USING ERRCODE = '55P03'; END $$;
+CREATE TRIGGER busy BEFORE DELETE ON public.child FOR EACH ROW EXECUTE FUNCTION public.busy();
+CREATE TEMP TABLE held AS SELECT pg_temp.new_job('held' || i, 'mixed') AS job_id FROM generate_series(1, 4) AS i;
+SELECT llmq.cancel(job_id) FROM held;
+UPDATE llmq.cancelled_job SET cancelled_at = now() - interval '2 days' WHERE queue = 'mixed';
+INSERT INTO public.child SELECT job_id FROM held;
+SELECT last_value AS refused FROM public.refused \gset
+SELECT is(llmq.prune(), 0::bigint, 'jobs that somebody has locked stay');
+SELECT is((SELECT last_value FROM public.refused), :refused::bigint + 1, 'and are not waited for one by one');
+SELECT is_empty('SELECT * FROM llmq.kept_job', 'nor put off for a day');
+DROP TRIGGER busy ON public.child;
+SELECT is(llmq.prune(), 4::bigint, 'they go when he is done');
+
 -- More than a step may take, for each job.
 CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.11); RETURN OLD; END $$;
 CREATE TRIGGER dawdle BEFORE DELETE ON public.child FOR EACH ROW EXECUTE FUNCTION public.dawdle();
