@@ -148,7 +148,7 @@ SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql de
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 
 # Versions before this one, oldest first: each can be updated from (sql/upgrade/header.sql).
-RELEASES    = 0.1.0
+RELEASES    = 0.1.0 0.2.0
 UPGRADE_SQL = $(foreach v, $(RELEASES), sql/llmq--$(v)--$(EXTVERSION).sql)
 DATA_built  = $(INSTALL_SQL) $(UPGRADE_SQL)
 

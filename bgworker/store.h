@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 /* The version of the conversation; llmq.worker_hello refuses another. */
-#define LLMQ_STORE_PROTOCOL 2
+#define LLMQ_STORE_PROTOCOL 3
 
 typedef enum LlmqOperation
 {

@@ -93,7 +93,7 @@ RETURNS TABLE (worker_id bigint, state text, reason text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    expected constant int := 2;
+    expected constant int := 3;
     began constant timestamptz := coalesce(worker_hello.backend_start,
         llmq.backend_start(pg_backend_pid()));
 BEGIN

@@ -81,7 +81,7 @@ $$;
 CREATE PROCEDURE bench.consume_llmq(start timestamptz, finish timestamptz, batch int)
 LANGUAGE plpgsql AS $$
 DECLARE
-    own bigint := (SELECT worker_id FROM llmq.worker_hello(2, 'bench', 'program', pg_backend_pid(), NULL));
+    own bigint := (SELECT worker_id FROM llmq.worker_hello(3, 'bench', 'program', pg_backend_pid(), NULL));
     hash text := '';
     pending bigint[] := '{}';
     found bigint[];
@@ -243,7 +243,7 @@ $$;
 CREATE PROCEDURE bench.work(rounds int, batch int, INOUT claim_ms float8 DEFAULT NULL, INOUT settle_ms float8 DEFAULT NULL)
 LANGUAGE plpgsql AS $$
 DECLARE
-    own bigint := (SELECT worker_id FROM llmq.worker_hello(2, 'bench', 'program', pg_backend_pid(), NULL));
+    own bigint := (SELECT worker_id FROM llmq.worker_hello(3, 'bench', 'program', pg_backend_pid(), NULL));
     seqs bigint[];
     began timestamptz;
     claimed jsonb;

@@ -46,7 +46,7 @@ sub try_with
 	my $session = $pg->session;
 	$session->query("LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_nested_statements = on;
 		SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off; SET jit = off");
-	my $own = $session->query(q{SELECT worker_id FROM llmq.worker_hello(2, 'plans', 'program', pg_backend_pid(), NULL)})->{out};
+	my $own = $session->query(q{SELECT worker_id FROM llmq.worker_hello(3, 'plans', 'program', pg_backend_pid(), NULL)})->{out};
 	my $poll = "SELECT string_agg(seq::text, ',') FROM (SELECT seq FROM llmq.worker_poll($own, 0, 20,";
 	my ($seqs, @plans) = plans($session, "$poll NULL, NULL, NULL) WHERE seq IS NOT NULL) AS p");
 	judge("$name: a poll", 1, @plans);

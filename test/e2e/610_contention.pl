@@ -82,7 +82,7 @@ is($pg->final_state($job)->{state}, 'succeeded', 'and runs when it is let go');
 # -- while it moves -------------------------------------------------------------------
 
 $pg->stop_workers;
-my $id = $other->query("SELECT worker_id FROM llmq.worker_hello(2, 'by hand', 'server', pg_backend_pid(), NULL)")->{out};
+my $id = $other->query("SELECT worker_id FROM llmq.worker_hello(3, 'by hand', 'server', pg_backend_pid(), NULL)")->{out};
 $job = $pg->submit(prompt => 'Moves. [job:moves]', idempotency_key => 'moves');
 $other->query("SELECT count(*) FROM llmq.worker_claim($id, ARRAY(SELECT seq FROM llmq.ready))");
 is(state_of($job), 'running', 'a job is claimed by hand');

@@ -76,6 +76,9 @@ sub same_lines
 	return;
 }
 
+# What 0.1.0 took for a list of classes.
+my %fallback_on = ('0.1.0' => '{context_length,contxt_length,NULL}');
+
 sub upgrade_from
 {
 	my ($release) = @_;
@@ -101,7 +104,7 @@ sub upgrade_from
 
 	# The state of a server that stopped in the middle of its work.
 	$pg->endpoint(main => $provider);
-	$pg->insert('queue', name => 'slow', max_in_flight => 7, fallback_on => '{context_length,contxt_length,NULL}');
+	$pg->insert('queue', name => 'slow', max_in_flight => 7, fallback_on => $fallback_on{$release} // '{context_length}');
 	$pg->insert('destination', topic => 'mail.*', kind => 'webhook', url => 'http://127.0.0.1:9/');
 	$pg->sql('CREATE TABLE called (job jsonb)');
 	$pg->sql('CREATE FUNCTION public.note(job jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.called VALUES (job) $$');
@@ -148,7 +151,7 @@ sub upgrade_from
 		'1 0 retry unknown, 2 1 success billed', 'the call that was cut off is on record');
 	is($pg->sql(q{SELECT string_agg(topic, ' ' ORDER BY id) FROM llmq.outbox}), 'mail.dead mail.done mail.done', 'messages are kept and added');
 	is($pg->sql(q{SELECT max_in_flight FROM llmq.queue WHERE name = 'slow'}), 7, 'the configuration is kept');
-	is($pg->sql(q{SELECT fallback_on FROM llmq.queue WHERE name = 'slow'}), '{context_length}', 'but for what is no class of errors');
+	is($pg->sql(q{SELECT fallback_on FROM llmq.queue WHERE name = 'slow'}), '{context_length}', 'fallback_on keeps the classes of errors, and nothing else');
 	is($pg->sql("SELECT llmq.redrive('$job{dead}')"), 't', 'a dead job can be redriven');
 	is($pg->final_state($job{dead}, 30)->{state}, 'succeeded', 'and is done');
 	is($pg->sql("SELECT replayed FROM " . LlmqTest::Cluster::submit_call($prompt->('late'))), 't', 'an old key is known');
@@ -177,8 +180,12 @@ for my $release (@releases)
 # -- a module that is older than the SQL -------------------------------------------------------
 
 $pg->use_database('fresh');
-my $worker = $pg->sql(q{SELECT worker_id || ' ' || state FROM llmq.worker_hello(1, 'old', 'server', pg_backend_pid(), NULL)});
-like($worker, qr/^\d+ outdated$/, 'a worker that speaks the protocol of 0.1.0 is outdated');
-is($pg->query('SELECT * FROM llmq.worker_claim(' . (split ' ', $worker)[0] . ", '{1}')")->{sqlstate}, '55000', 'and cannot claim');
+for my $protocol (1, 2)
+{
+	my ($id, $state) = split ' ',
+		$pg->sql(qq{SELECT worker_id || ' ' || state FROM llmq.worker_hello($protocol, 'old $protocol', 'server', pg_backend_pid(), NULL)});
+	is($state, 'outdated', "a worker that speaks protocol $protocol of an older release is outdated");
+	is($pg->query("SELECT * FROM llmq.worker_claim($id, '{1}')")->{sqlstate}, '55000', "a worker that speaks protocol $protocol cannot claim");
+}
 
 finish();

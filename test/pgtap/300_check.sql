@@ -4,7 +4,7 @@ SELECT no_plan();
 SET LOCAL client_min_messages = error;
 
 -- What a job's end leaves is made by the functions that a worker calls, for one that is this session.
-SELECT worker_id AS worker FROM llmq.worker_hello(2, 'check', 'server', pg_backend_pid(), NULL) \gset
+SELECT worker_id AS worker FROM llmq.worker_hello(3, 'check', 'server', pg_backend_pid(), NULL) \gset
 CREATE FUNCTION pg_temp.claim(job uuid, worker bigint) RETURNS void LANGUAGE sql AS $$
     SELECT count(*) FROM llmq.worker_claim(worker, ARRAY(SELECT seq FROM llmq.ready WHERE job_id = job))
 $$;

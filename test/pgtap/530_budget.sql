@@ -27,7 +27,7 @@ INSERT INTO llmq.role_tenant SELECT current_user, t FROM unnest('{hard,soft,free
 INSERT INTO llmq.budget (tenant, period, max_cost, max_tokens, hard)
 VALUES ('hard', '1 year', 1, NULL, true), ('soft', '1 year', NULL, 1000, false);
 INSERT INTO llmq.home SELECT llmq.system_identifier(), oid FROM pg_database WHERE datname = current_database();
-SELECT worker_id AS own FROM llmq.worker_hello(2, 'budget', 'program', pg_backend_pid(), NULL) \gset
+SELECT worker_id AS own FROM llmq.worker_hello(3, 'budget', 'program', pg_backend_pid(), NULL) \gset
 
 -- What a worker makes of the ready jobs of a tenant; each call uses so many tokens.
 CREATE FUNCTION pg_temp.run(own bigint, of_tenant text, input bigint, output bigint, cached bigint DEFAULT 0, how text DEFAULT 'billed')
@@ -77,7 +77,7 @@ SELECT cmp_ok((SELECT max(wait_until) FROM llmq.job_status WHERE tenant = 'soft'
     'while it is only reserved they look again soon');
 SELECT llmq.worker_goodbye(:own);
 SELECT is((SELECT reserved_tokens FROM llmq.budget_status WHERE tenant = 'soft'), 0::bigint, 'what a worker gives back is reserved no more');
-SELECT worker_id AS own FROM llmq.worker_hello(2, 'budget', 'program', pg_backend_pid(), NULL) \gset
+SELECT worker_id AS own FROM llmq.worker_hello(3, 'budget', 'program', pg_backend_pid(), NULL) \gset
 SELECT is(pg_temp.run(:own, 'soft', 300, 100), 3::bigint, 'they run again');
 SELECT is((SELECT tokens FROM llmq.budget_status WHERE tenant = 'soft'), 1200::bigint, 'and what they used is spent');
 UPDATE llmq.budget SET hard = false;

@@ -4,7 +4,7 @@ SELECT no_plan();
 SET LOCAL client_min_messages = error;
 SET LOCAL jit = off; -- as workers do
 
-SELECT worker_id AS worker FROM llmq.worker_hello(2, 'outbox', 'server', pg_backend_pid(), NULL) \gset
+SELECT worker_id AS worker FROM llmq.worker_hello(3, 'outbox', 'server', pg_backend_pid(), NULL) \gset
 CREATE FUNCTION pg_temp.say(topic text, key text, payload jsonb DEFAULT '{}') RETURNS bigint LANGUAGE sql
 AS $$ SELECT llmq.enqueue_outbox(topic, payload, key) $$;
 -- However slow this test is, workers live unless their heartbeat is from before it.
@@ -108,7 +108,7 @@ SELECT ok((SELECT dead_at IS NOT NULL FROM llmq.message_done WHERE id = :broken)
 ROLLBACK TO broken;
 
 -- Another worker: one that could be on another machine.
-SELECT worker_id AS other FROM llmq.worker_hello(2, 'other', 'program', 1, now()) \gset
+SELECT worker_id AS other FROM llmq.worker_hello(3, 'other', 'program', 1, now()) \gset
 SELECT pg_temp.say('a', 'a3') AS a3 \gset
 SELECT is(pg_temp.claimed(:other, 'a', '{"exclusive": true}'), 'not now', 'a topic that another worker has in hand is not to be had if its order counts');
 SELECT is(pg_temp.claimed(:worker, 'a', '{"exclusive": true}'), :'a3', 'for the worker that has it, it is');
@@ -163,7 +163,7 @@ SELECT is(pg_temp.place(:a4), 'message_pending', 'a worker that leaves gives its
 SELECT is((SELECT count(*) FROM llmq.worker_session WHERE id = :worker), 0::bigint, 'and its session is over, too');
 INSERT INTO llmq.message_lease (id, topic, worker_id, attempts, claimed_at) SELECT id, topic, 77, attempts, now() FROM llmq.message_pending WHERE id = :a4;
 DELETE FROM llmq.message_pending WHERE id = :a4;
-SELECT worker_id AS worker FROM llmq.worker_hello(2, 'outbox', 'server', pg_backend_pid(), NULL) \gset
+SELECT worker_id AS worker FROM llmq.worker_hello(3, 'outbox', 'server', pg_backend_pid(), NULL) \gset
 SELECT is(pg_temp.place(:a4), 'message_pending', 'the messages of no session come back with the first worker');
 
 -- -- bodies --------------------------------------------------------------------------------------

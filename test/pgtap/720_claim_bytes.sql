@@ -3,7 +3,7 @@ BEGIN;
 SELECT plan(5);
 SET LOCAL client_min_messages = error;
 SELECT llmq.stop_worker();
-SELECT worker_id AS worker FROM llmq.worker_hello(2, 'bytes', 'server', pg_backend_pid(), NULL) \gset
+SELECT worker_id AS worker FROM llmq.worker_hello(3, 'bytes', 'server', pg_backend_pid(), NULL) \gset
 CREATE FUNCTION pg_temp.add(key text, bytes int) RETURNS bigint LANGUAGE sql
 AS $$ SELECT llmq.submit(repeat('x', bytes), key); SELECT max(seq) FROM llmq.ready $$;
 -- What comes back, in order of seq: those that are claimed, and those that are left.

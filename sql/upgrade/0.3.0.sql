@@ -1,0 +1,1 @@
+-- What the state of 0.2.0 lacks, by the rule of 0.2.0.sql.
