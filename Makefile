@@ -6,145 +6,55 @@ EXTVERSION = $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" $(srcdir)/$(E
 MODULE_big = llmq
 PGFILEDESC = "llmq - durable LLM jobs in PostgreSQL"
 
-# Plain C: no backend symbol, no libpq.
+# $(call in,folder,names,suffix): the files of these names there.
+in = $(patsubst %,$(1)/%.$(3),$(2))
+
+# Plain C: no backend symbol, no libpq.  Each folder knows those before it and none behind it; jobs and
+# relay do not know each other (make check-layers).
 ENGINE_OBJS = \
-	bgworker/arena.o \
-	bgworker/base64.o \
-	bgworker/breaker.o \
-	bgworker/buffer.o \
-	bgworker/config.o \
-	bgworker/delivery.o \
-	bgworker/email.o \
-	bgworker/email_format.o \
-	bgworker/email_verdict.o \
-	bgworker/engine.o \
-	bgworker/engine_call.o \
-	bgworker/engine_endpoint.o \
-	bgworker/engine_leave.o \
-	bgworker/engine_limits.o \
-	bgworker/engine_metric.o \
-	bgworker/engine_poll.o \
-	bgworker/engine_report.o \
-	bgworker/engine_settle.o \
-	bgworker/engine_store.o \
-	bgworker/estimate.o \
-	bgworker/heap.o \
-	bgworker/http_request.o \
-	bgworker/idempotency_key.o \
-	bgworker/job.o \
-	bgworker/job_table.o \
-	bgworker/json_check.o \
-	bgworker/json_slice.o \
-	bgworker/json_text.o \
-	bgworker/json_write.o \
-	bgworker/machine.o \
-	bgworker/mailbox.o \
-	bgworker/metric.o \
-	bgworker/outcome.o \
-	bgworker/provider.o \
-	bgworker/provider_anthropic.o \
-	bgworker/provider_anthropic_params.o \
-	bgworker/provider_embeddings.o \
-	bgworker/provider_gemini.o \
-	bgworker/provider_gemini_params.o \
-	bgworker/provider_http.o \
-	bgworker/provider_message.o \
-	bgworker/provider_ollama.o \
-	bgworker/provider_openai_chat.o \
-	bgworker/provider_openai_responses.o \
-	bgworker/provider_param.o \
-	bgworker/provider_part.o \
-	bgworker/provider_responses_params.o \
-	bgworker/ratelimit.o \
-	bgworker/ready.o \
-	bgworker/relay.o \
-	bgworker/relay_look.o \
-	bgworker/relay_send.o \
-	bgworker/relay_store.o \
-	bgworker/relay_topic.o \
-	bgworker/relay_verdict.o \
-	bgworker/reply.o \
-	bgworker/reply_answer.o \
-	bgworker/reply_anthropic.o \
-	bgworker/reply_embeddings.o \
-	bgworker/reply_error.o \
-	bgworker/reply_gemini.o \
-	bgworker/reply_ollama.o \
-	bgworker/reply_openai_chat.o \
-	bgworker/reply_openai_responses.o \
-	bgworker/reply_verdict.o \
-	bgworker/reply_wish.o \
-	bgworker/retry.o \
-	bgworker/secret.o \
-	bgworker/settle.o \
-	bgworker/smtp.o \
-	bgworker/sse.o \
-	bgworker/store.o \
-	bgworker/text.o \
-	bgworker/trace.o \
-	bgworker/transfer.o \
-	bgworker/transfer_clock.o \
-	bgworker/transfer_end.o \
-	bgworker/transfer_feed.o \
-	bgworker/transfer_mail.o \
-	bgworker/transfer_poll.o \
-	bgworker/transfer_resolve.o \
-	bgworker/transfer_rest.o \
-	bgworker/transfer_slot.o \
-	bgworker/webhook.o \
-	bgworker/webhook_reply.o
+	$(call in,bgworker/base,arena base64 buffer heap idempotency_key machine retry secret text,o) \
+	$(call in,bgworker/json,json_check json_slice json_text json_write,o) \
+	$(call in,bgworker/wire,http_request sse trace,o) \
+	$(call in,bgworker/dialects,outcome \
+		provider provider_anthropic provider_anthropic_params provider_embeddings provider_gemini \
+		provider_gemini_params provider_http provider_message provider_ollama provider_openai_chat \
+		provider_openai_responses provider_param provider_part provider_responses_params \
+		reply reply_answer reply_anthropic reply_embeddings reply_error reply_gemini reply_ollama \
+		reply_openai_chat reply_openai_responses reply_verdict reply_wish,o) \
+	$(call in,bgworker/limits,breaker estimate ratelimit,o) \
+	$(call in,bgworker/messages,email email_format email_verdict mailbox relay_verdict smtp webhook \
+		webhook_reply,o) \
+	$(call in,bgworker/transfer,transfer transfer_clock transfer_end transfer_feed transfer_mail \
+		transfer_poll transfer_resolve transfer_rest transfer_slot,o) \
+	$(call in,bgworker/core,config metric store,o) \
+	$(call in,bgworker/jobs,delivery job job_call job_endpoint job_limits job_settle job_table ready settle,o) \
+	$(call in,bgworker/relay,relay relay_look relay_send relay_store relay_topic,o) \
+	$(call in,bgworker/engine,engine engine_leave engine_metric engine_poll engine_report engine_store,o)
 
 # Inside the server.
 SERVER_OBJS = \
-	bgworker/hmac.o \
-	bgworker/host.o \
-	bgworker/settler.o \
-	bgworker/store_spi.o \
-	bgworker/transaction.o \
-	bgworker/worker.o \
-	extension/callback.o \
-	extension/control.o \
-	extension/database.o \
-	extension/debug_point.o \
-	extension/delegate.o \
-	extension/fingerprint.o \
-	extension/functions.o \
-	extension/key_wait.o \
-	extension/launcher.o \
-	extension/limit.o \
-	extension/llmq.o \
-	extension/owner.o \
-	extension/service.o \
-	extension/settings.o \
-	extension/shared.o \
-	extension/submit.o \
-	extension/topic_lock.o \
-	extension/wait.o \
-	extension/wakeup.o
+	$(call in,bgworker/server,hmac host settler store_spi transaction worker,o) \
+	$(call in,extension,callback control database debug_point delegate fingerprint functions key_wait \
+		launcher limit llmq owner service settings shared submit topic_lock wait wakeup,o)
 
 OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)
 
 # The worker elsewhere: the engine again, over libpq.
 WORKER       = llmq-worker
-PROGRAM_OBJS = \
-	bgworker/hmac_program.o \
-	bgworker/link.o \
-	bgworker/log.o \
-	bgworker/main.o \
-	bgworker/metric_server.o \
-	bgworker/options.o \
-	bgworker/store_libpq.o
+PROGRAM_OBJS = $(call in,bgworker/program,hmac_program link log main metric_server options store_libpq,o)
 
 # State is created once; code is idempotent and replayed by every upgrade.
-SQL_STATE   = $(addprefix sql/, header.sql config_tables.sql queue_tables.sql outbox_tables.sql \
-	idempotency_tables.sql worker_tables.sql dump.sql)
-SQL_CODE    = $(addprefix sql/, identity.sql policy.sql effects.sql place.sql dependency.sql \
-	outbox.sql message_body.sql message_place.sql worker_session.sql worker_takeover.sql status.sql budget.sql usage.sql submit_checks.sql submit_outbox.sql \
-	submit_callback.sql submit_enqueue.sql submit_code.sql \
-	submit_many.sql http_submit.sql idempotency.sql steps.sql idempotency_api.sql \
-	outbox_api.sql worker_poll.sql worker_claim.sql worker_settle.sql worker_entries.sql worker_messages.sql worker_notify.sql \
-	worker_message_settle.sql worker_program.sql limits.sql settler.sql control.sql steering.sql retention.sql explain.sql sight.sql metric.sql \
-	check.sql rights.sql grants.sql)
+SQL_STATE = sql/header.sql $(call in,sql/tables,config queue outbox idempotency worker dump,sql)
+SQL_CODE  = \
+	$(call in,sql/admin,identity,sql) \
+	$(call in,sql/jobs,policy effects place dependency status budget usage,sql) \
+	$(call in,sql/outbox,emission body place api,sql) \
+	$(call in,sql/submit,checks outbox callback enqueue submit submit_many http_submit,sql) \
+	$(call in,sql/idempotency,table steps api,sql) \
+	$(call in,sql/worker,session takeover poll claim settle entries messages notify \
+		message_settle program limits settler,sql) \
+	$(call in,sql/jobs,steering retention explain,sql) \
+	$(call in,sql/admin,control sight metric check rights grants,sql)
 INSTALL_SQL = sql/llmq--$(EXTVERSION).sql
 
 # Versions before this one, oldest first: each can be updated from (sql/upgrade/header.sql).
@@ -157,7 +67,8 @@ CURL_CFLAGS := $(shell $(CURL_CONFIG) --cflags 2>/dev/null)
 CURL_LIBS   := $(shell $(CURL_CONFIG) --libs 2>/dev/null)
 ENGINE_LIBS  = $(CURL_LIBS) -ljansson
 
-PG_CPPFLAGS = $(CURL_CFLAGS) -DLLMQ_VERSION='"$(EXTVERSION)"'
+# Headers are named from bgworker/ on, those of extension/ with that word before them.
+PG_CPPFLAGS = -I$(srcdir)/bgworker -I$(srcdir) $(CURL_CFLAGS) -DLLMQ_VERSION='"$(EXTVERSION)"'
 PG_CFLAGS   = -MMD -MP -Wall -Wextra -Wno-unused-parameter -Wno-sign-compare
 SHLIB_LINK  = $(ENGINE_LIBS)
 
@@ -183,7 +94,7 @@ srcdir ?= .
 # PGXS finds sources through VPATH but makes no object directories, and make
 # would take the source directories for them.
 ifneq ($(abspath $(srcdir)),$(CURDIR))
-$(shell $(MKDIR_P) bgworker extension sql)
+$(shell $(MKDIR_P) sql $(sort $(dir $(OBJS) $(PROGRAM_OBJS))))
 endif
 
 # Packaged servers are often built with --disable-dependency-tracking.
@@ -319,7 +230,7 @@ FUZZ_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fn
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -MMD -MP
 FUZZ_REPLIES = $(addprefix reply_, openai_chat openai_responses anthropic_messages gemini ollama_chat openai_embeddings)
 FUZZ_TARGETS ?= sse text json wish request $(FUZZ_REPLIES)
-FUZZ_OBJS    = $(patsubst bgworker/%.o, $(FUZZ_BUILD)/engine/%.o, $(filter-out bgworker/engine% bgworker/transfer%, $(ENGINE_OBJS)))
+FUZZ_OBJS    = $(patsubst bgworker/%.o, $(FUZZ_BUILD)/engine/%.o, $(filter-out $(addprefix bgworker/,transfer% core% jobs% relay% engine%), $(ENGINE_OBJS)))
 FUZZ_LINK    = $(FUZZ_CC) $(FUZZ_CFLAGS) $(PG_CPPFLAGS) -fsanitize=fuzzer $< $(FUZZ_OBJS) -ljansson -lm -o $@
 -include $(wildcard $(FUZZ_BUILD)/*.d $(FUZZ_BUILD)/engine/*.d)
 
@@ -433,7 +344,7 @@ torture soak:
 # -- The house ---------------------------------------------------------------------------
 
 CLANG_FORMAT ?= clang-format
-C_FILES = $(wildcard $(foreach d, extension bgworker test/unit test/fuzz, $(srcdir)/$(d)/*.[ch]))
+C_FILES = $(wildcard $(foreach d, extension bgworker/* test/unit test/fuzz, $(srcdir)/$(d)/*.[ch]))
 
 format:
 	$(CLANG_FORMAT) -i $(C_FILES)
@@ -442,7 +353,7 @@ format-check:
 	$(CLANG_FORMAT) --dry-run -Werror $(C_FILES)
 
 # clang-tidy as .clang-tidy says, and cppcheck as test/cppcheck.txt says; -j2 helps.
-LINT_FILES = $(abspath $(wildcard $(srcdir)/bgworker/*.c $(srcdir)/extension/*.c))
+LINT_FILES = $(abspath $(wildcard $(srcdir)/bgworker/*/*.c $(srcdir)/extension/*.c))
 LINT_FLAGS = $(PG_CPPFLAGS) -D_GNU_SOURCE -I$(includedir_server) -I$(includedir_internal) -I$(LIBPQ_INCLUDE)
 LINT_TIDY  = $(addprefix lint-, $(LINT_FILES))
 

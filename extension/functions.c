@@ -16,7 +16,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
-#include "../bgworker/outcome.h"
+#include "dialects/outcome.h"
 #include "compat.h"
 
 PG_FUNCTION_INFO_V1(llmq_system_identifier_1);

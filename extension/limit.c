@@ -2,7 +2,7 @@
  * limit.c
  *		What all workers share of an endpoint, its quota and its breaker, for SQL.
  *
- * The arithmetic is bgworker/ratelimit.c's and breaker.c's; here it is handed the
+ * The arithmetic is bgworker/limits/ratelimit.c's and breaker.c's; here it is handed the
  * numbers of llmq.endpoint_limit.state, under the row's lock.
  */
 #include "postgres.h"
@@ -11,8 +11,8 @@
 #include "fmgr.h"
 #include "utils/array.h"
 
-#include "../bgworker/breaker.h"
-#include "../bgworker/ratelimit.h"
+#include "limits/breaker.h"
+#include "limits/ratelimit.h"
 #include "compat.h"
 
 typedef struct State

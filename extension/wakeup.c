@@ -25,7 +25,7 @@
 #include "shared.h"
 #include "wakeup.h"
 
-/* Where programs listen; bgworker/link.h and sql/worker_program.sql have the same name. */
+/* Where programs listen; bgworker/program/link.h and sql/worker/program.sql have the same name. */
 #define WAKE_CHANNEL "llmq_wake"
 
 /*

@@ -99,7 +99,7 @@ DROP FUNCTION llmq.worker_poll(bigint, bigint, int, text, jsonb);
 
 CREATE TABLE llmq.worker_metric (
     worker_id bigint PRIMARY KEY REFERENCES llmq.worker_session (id) ON DELETE CASCADE,
-    families jsonb NOT NULL, -- bgworker/metric.h says what they are
+    families jsonb NOT NULL, -- bgworker/core/metric.h says what they are
     noted_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 COMMENT ON TABLE llmq.worker_metric IS

@@ -31,7 +31,7 @@ sub add_counts
 	my $json = `gcov --json-format --stdout $object.gcda 2>/dev/null`;
 	for my $source (map { @{ $_->{files} } } map { decode_json($_) } grep { /\S/ } split /\n/, $json)
 	{
-		next unless $source->{file} =~ m{(?:^|/)bgworker/\w+\.c$};
+		next unless $source->{file} =~ m{(?:^|/)bgworker/\w+/\w+\.c$};
 		for my $line (@{ $source->{lines} })
 		{
 			my $entry = $lines->{ $line->{line_number} } //= { count => 0 };

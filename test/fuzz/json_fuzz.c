@@ -5,8 +5,8 @@
  */
 #include <math.h>
 
-#include "../../bgworker/json_text.h"
-#include "../../bgworker/reply.h"
+#include "json/json_text.h"
+#include "dialects/reply.h"
 #include "fuzz.h"
 
 #define OUT_MAX ((size_t) 64 * 1024 * 1024)

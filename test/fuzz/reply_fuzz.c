@@ -5,8 +5,8 @@
  * Input: a byte of flags, one that says how the transfer ended, one that says how
  * to cut, a status, header lines up to a NUL, the body.
  */
-#include "../../bgworker/reply.h"
-#include "../../bgworker/retry.h"
+#include "dialects/reply.h"
+#include "base/retry.h"
 #include "fuzz.h"
 
 #define BODY_CAP ((size_t) 1024 * 1024)

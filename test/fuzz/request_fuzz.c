@@ -8,8 +8,8 @@
  * model.  An empty word is none.  What PostgreSQL would not hand out (text that is
  * not UTF-8, JSON that is none) is passed over.
  */
-#include "../../bgworker/json_text.h"
-#include "../../bgworker/provider.h"
+#include "json/json_text.h"
+#include "dialects/provider.h"
 #include "fuzz.h"
 
 #define WORDS	9

@@ -4,7 +4,7 @@
  *
  * Input: a byte of flags, a byte that says how to cut, the body.
  */
-#include "../../bgworker/sse.h"
+#include "wire/sse.h"
 #include "fuzz.h"
 
 #define FRAME_MAX 4096

@@ -2,7 +2,7 @@
  * text_fuzz.c
  *		The cleaner of text: what comes out is text, and clean text stays as it is.
  */
-#include "../../bgworker/text.h"
+#include "base/text.h"
 #include "fuzz.h"
 
 #define OUT_MAX ((size_t) 16 * 1024 * 1024)

@@ -4,7 +4,7 @@
  *
  * Input: a byte that chooses the unit, the text.
  */
-#include "../../bgworker/retry.h"
+#include "base/retry.h"
 #include "fuzz.h"
 
 int

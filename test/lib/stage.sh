@@ -53,7 +53,7 @@ stage_build() {
 	mkdir -p "$tmp/tree/build" "$tmp/tmp"
 	cp -R "$source"/{test,docs} "$tmp/tree"
 	(cd "$source" && cp --parents README.md CONTRIBUTING.md CHANGELOG.md LICENSE META.json Makefile \
-		extension/*.{control,[ch]} bgworker/README.md bgworker/*.[ch] sql/*.sql "$tmp/tree")
+		extension/*.{control,[ch]} bgworker/README.md bgworker/*/*.[ch] sql/*.sql sql/*/*.sql "$tmp/tree")
 	if [ -d "$build/build/unit" ]; then
 		mkdir "$tmp/tree/build/unit"
 		find "$build/build/unit" -name '*_test' -type f -perm -u+x -exec cp -t "$tmp/tree/build/unit" {} +

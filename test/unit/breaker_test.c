@@ -2,7 +2,7 @@
  * breaker_test.c
  *		When a breaker opens, who may try the endpoint again, and when it closes.
  */
-#include "../../bgworker/breaker.h"
+#include "limits/breaker.h"
 #include "tap.h"
 
 #define S	 INT64_C(1000000)

@@ -2,8 +2,8 @@
  * buffer_test.c
  *		The bounded buffer and the arena keep their maximum.
  */
-#include "../../bgworker/arena.h"
-#include "../../bgworker/buffer.h"
+#include "base/arena.h"
+#include "base/buffer.h"
 #include "tap.h"
 
 static void

@@ -13,10 +13,10 @@
 #include <strings.h>
 #include <zlib.h>
 
-#include "../../bgworker/json_slice.h"
-#include "../../bgworker/json_text.h"
-#include "../../bgworker/reply.h"
-#include "../../bgworker/retry.h"
+#include "json/json_slice.h"
+#include "json/json_text.h"
+#include "dialects/reply.h"
+#include "base/retry.h"
 #include "tap.h"
 
 #define CASE_ARENA_BYTES ((size_t) 256 * 1024 * 1024)

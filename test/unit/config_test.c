@@ -4,8 +4,8 @@
  */
 #include <stdlib.h>
 
-#include "../../bgworker/buffer.h"
-#include "../../bgworker/config.h"
+#include "base/buffer.h"
+#include "core/config.h"
 #include "tap.h"
 
 #define E(name) "{\"name\":\"" name "\",\"api\":\"openai_chat\",\"url\":\"http://a.test\"}"

@@ -2,7 +2,7 @@
  * delivery_test.c
  *		What comes after an attempt: retry, redelivery, death, and when.
  */
-#include "../../bgworker/delivery.h"
+#include "jobs/delivery.h"
 #include "tap.h"
 
 #define MS INT64_C(1000)

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "../../bgworker/buffer.h"
-#include "../../bgworker/email.h"
-#include "../../bgworker/email_format.h"
+#include "base/buffer.h"
+#include "messages/email.h"
+#include "messages/email_format.h"
 #include "tap.h"
 
 #define ARENA_BYTES (8 << 20)

@@ -3,7 +3,7 @@
  *		The engine over a store that is a table in memory: what it asks for, when, and
  *		what it does when the store fails.  No network, and a clock that a test moves.
  */
-#include "../../bgworker/engine_private.h"
+#include "engine/engine_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * estimate_test.c
  *		How many tokens a call is taken for, and how usage corrects it.
  */
-#include "../../bgworker/estimate.h"
+#include "limits/estimate.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
  * heap_test.c
  *		A heap gives its nodes by their keys, and lets any of them go.
  */
-#include "../../bgworker/heap.h"
-#include "../../bgworker/retry.h"
+#include "base/heap.h"
+#include "base/retry.h"
 #include "tap.h"
 
 #define NODES 200

@@ -20,8 +20,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "../../bgworker/reply.h"
-#include "../../bgworker/transfer.h"
+#include "dialects/reply.h"
+#include "transfer/transfer.h"
 #include "tap.h"
 
 /* A test that takes longer has hung. */

@@ -2,7 +2,7 @@
  * job_test.c
  *		Claimed jobs are made of rows, and found by id and delivery.
  */
-#include "../../bgworker/job_table.h"
+#include "jobs/job_table.h"
 #include "tap.h"
 
 static const LlmqPolicy policy = {.call_timeout_us = 20, .max_attempts = 4};

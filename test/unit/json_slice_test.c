@@ -2,12 +2,12 @@
  * json_slice_test.c
  *		JSON read in place and written without a tree.
  */
-#include "../../bgworker/json_slice.h"
-#include "../../bgworker/json_write.h"
+#include "json/json_slice.h"
+#include "json/json_write.h"
 
 #include <stdlib.h>
 
-#include "../../bgworker/reply.h"
+#include "dialects/reply.h"
 #include "tap.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))

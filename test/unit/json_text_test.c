@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "../../bgworker/json_text.h"
+#include "json/json_text.h"
 #include "tap.h"
 
 #define REPLACED "\xEF\xBF\xBD"

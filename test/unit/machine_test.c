@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "../../bgworker/machine.h"
+#include "base/machine.h"
 #include "tap.h"
 
 static void

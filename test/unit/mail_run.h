@@ -5,7 +5,7 @@
 #ifndef LLMQ_MAIL_RUN_H
 #define LLMQ_MAIL_RUN_H
 
-#include "../../bgworker/email.h"
+#include "messages/email.h"
 #include "http_stub.h"
 
 #define ARENA_BYTES ((size_t) 64 * 1048576)

@@ -2,7 +2,7 @@
  * metric_test.c
  *		What is counted comes out as Prometheus' text and as JSON, with the same numbers.
  */
-#include "../../bgworker/metric.h"
+#include "core/metric.h"
 
 #include <jansson.h>
 

@@ -10,7 +10,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#include "../../bgworker/provider.h"
+#include "dialects/provider.h"
 #include "tap.h"
 
 #define ARENA_BYTES (1 << 20)

@@ -2,7 +2,7 @@
  * provider_embeddings_test.c
  *		Requests for embeddings, and what the reader of the answer is told of them.
  */
-#include "../../bgworker/buffer.h"
+#include "base/buffer.h"
 #include "provider_check.h"
 
 static void

@@ -3,12 +3,12 @@
  *		Workers that draw from one limit, against providers that count by clocks of their
  *		own, over hours of virtual time.
  */
-#include "../../bgworker/ratelimit.h"
+#include "limits/ratelimit.h"
 
 #include <stdlib.h>
 
-#include "../../bgworker/estimate.h"
-#include "../../bgworker/retry.h"
+#include "limits/estimate.h"
+#include "base/retry.h"
 #include "tap.h"
 
 #define MS		INT64_C(1000)

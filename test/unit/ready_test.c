@@ -2,7 +2,7 @@
  * ready_test.c
  *		Whose turn it is: queues, priorities, tenants, order.
  */
-#include "../../bgworker/ready.h"
+#include "jobs/ready.h"
 #include "tap.h"
 
 #include <stdlib.h>

@@ -8,7 +8,7 @@
 #ifndef RELAY_OUTBOX_H
 #define RELAY_OUTBOX_H
 
-#include "../../bgworker/engine_private.h"
+#include "engine/engine_private.h"
 
 #include <inttypes.h>
 #include <jansson.h>

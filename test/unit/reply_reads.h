@@ -5,7 +5,7 @@
 #ifndef LLMQ_REPLY_READS_H
 #define LLMQ_REPLY_READS_H
 
-#include "../../bgworker/reply.h"
+#include "dialects/reply.h"
 #include "tap.h"
 
 #define ARENA_BYTES ((size_t) 64 * 1024 * 1024)

@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "../../bgworker/buffer.h"
+#include "base/buffer.h"
 #include "reply_reads.h"
 
 #define EVENT(event) "data: " event "\n\n"

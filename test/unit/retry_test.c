@@ -2,7 +2,7 @@
  * retry_test.c
  *		Backoff is spread evenly, wishes are read exactly or not at all.
  */
-#include "../../bgworker/retry.h"
+#include "base/retry.h"
 #include "tap.h"
 
 #define DRAWS 20000

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../../bgworker/secret.h"
+#include "base/secret.h"
 #include "tap.h"
 
 static char directory[] = "/tmp/llmq-secret-XXXXXX";

@@ -2,7 +2,7 @@
  * smtp_test.c
  *		The conversation with a mail server that says what it should not.
  */
-#include "../../bgworker/smtp.h"
+#include "messages/smtp.h"
 
 #include <string.h>
 

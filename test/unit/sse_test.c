@@ -2,7 +2,7 @@
  * sse_test.c
  *		Streams are split into the same frames however they arrive.
  */
-#include "../../bgworker/sse.h"
+#include "wire/sse.h"
 #include "tap.h"
 
 #define FRAMES_MAX 4096

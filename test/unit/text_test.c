@@ -2,7 +2,7 @@
  * text_test.c
  *		Text from strangers becomes valid UTF-8 without keys in it.
  */
-#include "../../bgworker/text.h"
+#include "base/text.h"
 #include "tap.h"
 
 #define BYTES(text) text, sizeof(text) - 1

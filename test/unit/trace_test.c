@@ -2,7 +2,7 @@
  * trace_test.c
  *		A call's traceparent stays in its trace.
  */
-#include "../../bgworker/trace.h"
+#include "wire/trace.h"
 #include "tap.h"
 
 #define TRACE "00-4bf92f3577b34da6a3ce929d0e0e4736-"

@@ -6,7 +6,7 @@
 #define _GNU_SOURCE /* strcasestr, in http_stub.h */
 #include <curl/curl.h>
 
-#include "../../bgworker/transfer_private.h"
+#include "transfer/transfer_private.h"
 #include "http_stub.h"
 
 /* The end of a call that libcurl has ended so; `sent` says whether its request had gone out. */

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE /* strcasestr, in http_stub.h */
 #include "http_stub.h"
 
-#include "../../bgworker/transfer_private.h"
+#include "transfer/transfer_private.h"
 
 static void
 keep_answering(Stub *stub, int fd, int number)

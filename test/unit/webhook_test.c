@@ -9,8 +9,8 @@
 #include <openssl/hmac.h>
 #include <stdlib.h>
 
-#include "../../bgworker/base64.h"
-#include "../../bgworker/webhook.h"
+#include "base/base64.h"
+#include "messages/webhook.h"
 #include "tap.h"
 
 #define ARENA_BYTES (1 << 20)

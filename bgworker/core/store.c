@@ -1,0 +1,98 @@
+/*
+ * store.c
+ *		The operations of the port: their statements and their errors.
+ */
+#include "core/store.h"
+
+#include <string.h>
+
+typedef struct Operation
+{
+	const char *name;
+	const char *statement;
+	int params;
+	bool asynchronous;
+} Operation;
+
+static const Operation operations[LLMQ_OPERATIONS] = {
+	[LLMQ_OP_HELLO] = {"hello",
+					   "SELECT worker_id, state, reason "
+					   "FROM llmq.worker_hello($1::int, $2, $3, $4::int, $5::timestamptz)",
+					   5, false},
+	[LLMQ_OP_POLL] = {"poll",
+					  "SELECT seq, queue, tenant, priority, control, job_id, delivery "
+					  "FROM llmq.worker_poll($1::bigint, $2::bigint, $3::int, $4, "
+					  "$5::jsonb, $6::bigint, $7)",
+					  7, false},
+	[LLMQ_OP_CLAIM] = {"claim",
+					   "SELECT seq, job_id, delivery, counted, queue, prompt, system, messages, "
+					   "params, model, policy, idempotency_keys, traceparent "
+					   "FROM llmq.worker_claim($1::bigint, $2::bigint[])",
+					   2, false},
+	[LLMQ_OP_SETTLE] = {"settle",
+						"SELECT job_id, verdict FROM llmq.worker_settle($1::bigint, $2::jsonb)", 2,
+						false},
+	[LLMQ_OP_CLAIM_MESSAGES] =
+		{"relay-claim",
+		 "SELECT topic, id, attempts, dedupe_key, created_at, body, remaining, "
+		 "claimed_at, traceparent "
+		 "FROM llmq.worker_claim_messages($1::bigint, $2::jsonb)",
+		 2, false},
+	[LLMQ_OP_SETTLE_MESSAGES] = {"relay-settle",
+								 "SELECT id, verdict "
+								 "FROM llmq.worker_settle_messages($1::bigint, $2::jsonb)",
+								 2, false},
+	[LLMQ_OP_DRAW] = {"draw",
+					  "SELECT endpoint, slots, from_us, interval_ns, next_us, tokens, "
+					  "tokens_in_us, again_us, may_probe, breaker, breaker_in, breaker_turns "
+					  "FROM llmq.worker_draw($1::bigint, $2::jsonb)",
+					  2, true},
+	[LLMQ_OP_HEARTBEAT] = {"heartbeat",
+						   "SELECT llmq.worker_heartbeat($1::bigint, $2::int, $3::jsonb)", 3, true},
+	[LLMQ_OP_DRAIN] = {"drain", "SELECT llmq.worker_drain($1::bigint)", 1, true},
+	[LLMQ_OP_RECONCILE] = {"reconcile",
+						   "SELECT llmq.worker_reconcile($1::bigint, $2::uuid[], $3::bigint[])", 3,
+						   false},
+	[LLMQ_OP_GOODBYE] = {"goodbye", "SELECT llmq.worker_goodbye($1::bigint)", 1, false},
+};
+
+const char *
+llmq_store_statement(LlmqOperation operation)
+{
+	return operations[operation].statement;
+}
+
+int
+llmq_store_param_count(LlmqOperation operation)
+{
+	return operations[operation].params;
+}
+
+const char *
+llmq_store_operation_name(LlmqOperation operation)
+{
+	return operations[operation].name;
+}
+
+bool
+llmq_store_may_commit_asynchronously(LlmqOperation operation)
+{
+	return operations[operation].asynchronous;
+}
+
+bool
+llmq_store_error_passes(const char *sqlstate)
+{
+	/*
+	 * 08 connection, 25006 read-only server, 40 rollback, 53 resources (disk
+	 * full, memory), 55 locks and states, 57 operator intervention, 58 system.
+	 */
+	static const char *const passing[] = {"08", "25006", "40", "53", "55", "57", "58"};
+
+	for (size_t i = 0; i < sizeof(passing) / sizeof(passing[0]); i++)
+	{
+		if (strncmp(sqlstate, passing[i], strlen(passing[i])) == 0)
+			return true;
+	}
+	return false;
+}

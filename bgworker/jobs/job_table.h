@@ -1,0 +1,27 @@
+/*
+ * job_table.h
+ *		All jobs in hand, found by id and delivery.
+ */
+#ifndef LLMQ_JOB_TABLE_H
+#define LLMQ_JOB_TABLE_H
+
+#include "jobs/job.h"
+
+typedef struct LlmqJobTable
+{
+	LlmqJob **buckets;
+	int bucket_count;
+	int count;
+} LlmqJobTable;
+
+extern bool llmq_job_table_init(LlmqJobTable *table, int expected);
+extern void llmq_job_table_free(LlmqJobTable *table); /* and every job in it */
+extern void llmq_job_table_add(LlmqJobTable *table, LlmqJob *job);
+extern void llmq_job_table_remove(LlmqJobTable *table, LlmqJob *job);
+extern LlmqJob *llmq_job_table_find(const LlmqJobTable *table, const char *job_id, int delivery);
+
+/* Calls visit for every job; visit must not add or remove. */
+extern void llmq_job_table_each(const LlmqJobTable *table,
+								void (*visit)(LlmqJob *job, void *context), void *context);
+
+#endif /* LLMQ_JOB_TABLE_H */

@@ -1,0 +1,58 @@
+/*
+ * json_write.h
+ *		Writes compact JSON into a buffer, without a tree.
+ *
+ * Commas are set by looking at the last byte written, so a writer never says
+ * whether an element is the first.  Nothing checks that brackets match.  A
+ * buffer that is full or finds no memory stays `failed`; look once at the end.
+ */
+#ifndef LLMQ_JSON_WRITE_H
+#define LLMQ_JSON_WRITE_H
+
+#include "base/buffer.h"
+#include "json/json_slice.h"
+
+/* Opens an object or an array: { or [. */
+extern void llmq_write_open(LlmqBuffer *out, char bracket);
+
+/* Closes it: } or ]. */
+extern void llmq_write_close(LlmqBuffer *out, char bracket);
+
+/* Closes it, or if it is empty takes back all since the buffer was start bytes long. */
+extern void llmq_write_close_or_drop(LlmqBuffer *out, char bracket, size_t start);
+
+/* Writes a member's name, a word that needs no escaping; its value comes next. */
+extern void llmq_write_key(LlmqBuffer *out, const char *name);
+
+/* Writes a value that is JSON already (true, null, a literal string with its quotes). */
+extern void llmq_write_raw(LlmqBuffer *out, const char *json);
+
+/* Writes UTF-8 text as a string. */
+extern void llmq_write_text(LlmqBuffer *out, const char *text);
+
+/* The same for len bytes, which may hold NUL. */
+extern void llmq_write_text_len(LlmqBuffer *out, const char *text, size_t len);
+
+/* Writes a value as it stands in the source, without the white space between its tokens. */
+extern void llmq_write_slice(LlmqBuffer *out, LlmqSlice value);
+
+/* Writes a member: a name, then the value. */
+extern void llmq_write_member(LlmqBuffer *out, const char *name, LlmqSlice value);
+extern void llmq_write_member_text(LlmqBuffer *out, const char *name, const char *text);
+
+/* Writes a member as it stands in the source. */
+extern void llmq_write_pair(LlmqBuffer *out, LlmqSlice key, LlmqSlice value);
+
+/* Writes the members of an object into the object that is open. */
+extern void llmq_write_members(LlmqBuffer *out, LlmqSlice object);
+
+/*
+ * A string written in pieces: start it, add to it, end it.  A piece is text, or
+ * a string of the source.  Nothing else may be written in between.
+ */
+extern void llmq_write_string_start(LlmqBuffer *out);
+extern void llmq_write_string_add(LlmqBuffer *out, const char *text, size_t len);
+extern void llmq_write_string_add_slice(LlmqBuffer *out, LlmqSlice string);
+extern void llmq_write_string_end(LlmqBuffer *out);
+
+#endif /* LLMQ_JSON_WRITE_H */

@@ -1,0 +1,40 @@
+/*
+ * relay_verdict.c
+ *		Words of receivers, made fit to be stored.
+ */
+#include "messages/relay_verdict.h"
+
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/text.h"
+
+/* Room for what cleaning, hiding and masking add to a text of the longest kind. */
+#define WORDS_MAX_BYTES ((size_t) 1 << 20)
+
+const char *
+llmq_relay_message(LlmqArena *arena, const char *sentence, const char *words, size_t len,
+				   const char *secret)
+{
+	LlmqBuffer clean;
+	LlmqBuffer hidden;
+	LlmqBuffer masked;
+	const char *text;
+	const char *message = NULL;
+
+	llmq_buffer_init(&clean, WORDS_MAX_BYTES);
+	llmq_buffer_init(&hidden, WORDS_MAX_BYTES);
+	llmq_buffer_init(&masked, WORDS_MAX_BYTES);
+	llmq_text_clean(&clean, words, len);
+	llmq_text_hide(&hidden, llmq_buffer_string(&clean), clean.len, secret);
+	llmq_text_mask(&masked, llmq_buffer_string(&hidden), hidden.len);
+	text = llmq_buffer_string(&masked);
+	if (!clean.failed && !hidden.failed && !masked.failed)
+		message =
+			llmq_arena_printf(arena, "%s%s%.*s", sentence, masked.len > 0 ? ": " : "",
+							  (int) llmq_text_cut(text, masked.len, LLMQ_RELAY_MESSAGE_MAX), text);
+	llmq_buffer_free(&clean);
+	llmq_buffer_free(&hidden);
+	llmq_buffer_free(&masked);
+	return message;
+}

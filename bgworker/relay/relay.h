@@ -1,0 +1,108 @@
+/*
+ * relay.h
+ *		The relay: takes outbox messages to their destinations.  Private to the engine.
+ *
+ * A topic's messages are claimed in order of id, under leases, and sent over the
+ * same transfer pool as the calls; as many of one topic at once as its destination
+ * says, one by default, which keeps their order.  What became of them is settled in
+ * batches.  A message that fails goes back to the table, to come again when its
+ * backoff is over: nothing is waited for in memory, and no other message waits for it.
+ *
+ * Like ready jobs, pending messages are never searched from the start of an index:
+ * the relay knows of each topic up to where it has claimed.  Messages that were
+ * committed late, behind that, are found by sweeps, and so are those whose topics found
+ * no place in memory.
+ *
+ *		relay.c		  the way of a message to its destination and back
+ *		relay_topic.c topics: which are in memory, and whose turn it is
+ *		relay_look.c  looks and sweeps
+ *		relay_store.c claims and settling
+ *		relay_send.c  one message as a webhook or an e-mail
+ */
+#ifndef LLMQ_RELAY_H
+#define LLMQ_RELAY_H
+
+#include <jansson.h>
+
+#include "base/buffer.h"
+#include "relay/relay_state.h"
+#include "core/store.h"
+
+struct LlmqEngine;
+
+/* relay.c */
+extern void llmq_relay_free(LlmqRelay *relay);
+/* Messages in hand; while there are any the worker must show that it lives. */
+extern int llmq_relay_in_hand(const LlmqRelay *relay);
+/* Starts what can be started. */
+extern void llmq_relay_start_due(struct LlmqEngine *engine);
+/* The configuration is another. */
+extern void llmq_relay_take_config(struct LlmqEngine *engine);
+/* Takes a claimed message in hand. */
+extern void llmq_relay_enqueue(struct LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message);
+/* Gives back what is queued and must not be sent as things are now. */
+extern void llmq_relay_sort_out(struct LlmqEngine *engine);
+/* Ends what is under way, too. */
+extern void llmq_relay_stop(struct LlmqEngine *engine);
+/* Forgets everything: the leases belong to another session. */
+extern void llmq_relay_forget(struct LlmqEngine *engine);
+/* Gives all messages of a topic in hand back, and claims no more of it for so long. */
+extern void
+llmq_relay_pause(struct LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason);
+extern void llmq_relay_end(struct LlmqEngine *engine, LlmqMessage *message,
+						   LlmqMessageOutcome outcome, int64_t delay_us, const char *error);
+/* The word for an outcome, in llmq.worker_settle_messages and in metrics. */
+extern const char *llmq_message_outcome_name(LlmqMessageOutcome outcome);
+extern void llmq_message_list_add(LlmqMessageList *list, LlmqMessage *message);
+extern void llmq_message_list_remove(LlmqMessageList *list, LlmqMessage *message);
+extern void llmq_message_list_free(LlmqMessageList *list);
+extern void llmq_message_destroy(LlmqMessage *message);
+
+/* relay_topic.c */
+extern LlmqTopic *llmq_relay_find_topic(const LlmqRelay *relay, const char *name);
+/* There are messages of a topic, the first of them with this id; swept: a sweep says so. */
+extern void
+llmq_relay_note_topic(struct LlmqEngine *engine, const char *name, int64_t lowest, bool swept);
+/* Whether a topic that had its turn is to make room for others. */
+extern bool llmq_relay_gives_way(const LlmqRelay *relay, const LlmqTopic *topic);
+/* Puts those that had their turn behind the others. */
+extern void llmq_relay_rotate(LlmqRelay *relay);
+/* Forgets topics that have no message, or give way. */
+extern void llmq_relay_forget_idle(LlmqRelay *relay);
+extern void llmq_relay_free_topics(LlmqRelay *relay);
+
+/* relay_look.c: polls look for messages */
+typedef struct LlmqRelayLook
+{
+	int64_t after;
+	const char *topics_after; /* NULL: it does not sweep */
+} LlmqRelayLook;
+
+extern int64_t llmq_relay_look_due(const struct LlmqEngine *engine);
+/* What a poll that begins now is to look at, as llmq.worker_poll has it. */
+extern void llmq_relay_begin_look(struct LlmqEngine *engine, bool full, LlmqRelayLook *look);
+/* control is NULL if it cannot be read. */
+extern void llmq_relay_complete_look(struct LlmqEngine *engine, const json_t *control);
+extern void llmq_relay_fail_look(struct LlmqEngine *engine);
+/* A sweep shall begin at once, unless the poll under way begins one. */
+extern void llmq_relay_sweep_afresh(LlmqRelay *relay);
+
+/* relay_send.c: starts the transfer; false if the message has ended instead. */
+extern bool llmq_relay_send(struct LlmqEngine *engine, LlmqMessage *message);
+/* Says what the end of its transfer means. */
+extern void llmq_relay_judge(struct LlmqEngine *engine, LlmqMessage *message,
+							 const LlmqTransferResult *result, LlmqRelayVerdict *verdict);
+
+/* relay_store.c */
+extern int64_t llmq_relay_settle_due(const struct LlmqEngine *engine);
+extern int64_t llmq_relay_claim_due(const struct LlmqEngine *engine);
+extern void llmq_relay_begin_claim(struct LlmqEngine *engine);
+extern void llmq_relay_complete_claim(struct LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_relay_fail_claim(struct LlmqEngine *engine, const LlmqRows *rows);
+/* Writes the ids of the messages in hand as an array literal. */
+extern void llmq_relay_list_ids(const LlmqRelay *relay, LlmqBuffer *ids);
+extern void llmq_relay_begin_settle(struct LlmqEngine *engine);
+extern void llmq_relay_complete_settle(struct LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_relay_fail_settle(struct LlmqEngine *engine, bool passes);
+
+#endif /* LLMQ_RELAY_H */

@@ -1,0 +1,151 @@
+/*
+ * relay_look.c
+ *		How the relay learns of messages.
+ *
+ * A look is part of every poll: it reads llmq.message_pending behind the tip.  A sweep goes
+ * through the topics that have pending messages, from the first to the last, a page with a poll.
+ */
+#include "engine/engine_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Sweeps begin at least this far apart, and no more than a tenth of the time goes to them. */
+#define SWEEP_PAUSE_US	   1000000
+#define SWEEP_PAUSE_FACTOR 10
+
+/* When a poll is wanted for the relay's sake. */
+int64_t
+llmq_relay_look_due(const LlmqEngine *engine)
+{
+	const LlmqRelay *relay = &engine->relay;
+
+	return relay->sweep_wanted || relay->swept_to != NULL ? relay->sweep_next_us : LLMQ_NEVER;
+}
+
+static void
+begin_sweep(const LlmqConfig *config)
+{
+	LlmqDestination *destination;
+
+	for (int i = 0; (destination = llmq_config_destination_at(config, i)) != NULL; i++)
+	{
+		if (destination->waiting < destination->left_out)
+			destination->waiting = destination->left_out;
+		destination->swept = destination->left_out = destination->first_left = 0;
+	}
+}
+
+static void
+end_sweep(LlmqEngine *engine)
+{
+	LlmqDestination *destination;
+
+	for (int i = 0; (destination = llmq_config_destination_at(engine->config, i)) != NULL; i++)
+	{
+		/* All behind where it resumed have a place; now those before it. */
+		if (destination->resume > 0 && destination->first_left == 0)
+			engine->relay.sweep_wanted = true;
+		destination->resume = destination->first_left;
+		destination->waiting = destination->left_out;
+		destination->left_out = 0;
+	}
+	engine->relay.knows_tip = true;
+}
+
+void
+llmq_relay_begin_look(LlmqEngine *engine, bool full, LlmqRelayLook *look)
+{
+	LlmqRelay *relay = &engine->relay;
+	bool begins;
+
+	relay->polling_sweep = (full || relay->sweep_wanted || relay->swept_to != NULL) &&
+						   engine->now.mono_us >= relay->sweep_next_us;
+	begins = relay->polling_sweep && relay->swept_to == NULL;
+	if (begins)
+		begin_sweep(engine->config);
+	/* Whoever wakes may have committed behind others that began later. */
+	relay->sweep_wanted = !begins && (relay->sweep_wanted || engine->woken);
+	look->after = begins ? -1 : relay->tip;
+	look->topics_after = begins ? "" : relay->polling_sweep ? relay->swept_to : NULL;
+}
+
+/* The poll has failed, and told nothing. */
+void
+llmq_relay_fail_look(LlmqEngine *engine)
+{
+	engine->relay.sweep_wanted |= engine->relay.polling_sweep;
+}
+
+void
+llmq_relay_sweep_afresh(LlmqRelay *relay)
+{
+	relay->knows_tip = false;
+	if (relay->polling_sweep && relay->swept_to == NULL)
+		return;
+	free(relay->swept_to);
+	relay->swept_to = NULL;
+	relay->polling_sweep = false;
+	relay->sweep_wanted = true;
+	relay->sweep_next_us = 0;
+}
+
+/* A page of the sweep: topics and their lowest ids, in order. */
+static void
+take_page(LlmqEngine *engine, const json_t *messages)
+{
+	LlmqRelay *relay = &engine->relay;
+	const json_t *page = json_object_get(messages, "page");
+	int64_t pause = (engine->now.mono_us - engine->poll_began_us) * SWEEP_PAUSE_FACTOR;
+	const char *name = NULL;
+	const json_t *entry;
+	size_t i;
+
+	json_array_foreach(page, i, entry)
+	{
+		name = json_string_value(json_array_get(entry, 0));
+		llmq_relay_note_topic(engine, name, json_integer_value(json_array_get(entry, 1)), true);
+	}
+	free(relay->swept_to);
+	relay->swept_to = NULL;
+	if (json_is_true(json_object_get(messages, "page_full")) && name != NULL)
+	{
+		relay->swept_to = strdup(name);
+		relay->sweep_wanted |= relay->swept_to == NULL; /* out of memory: from the start again */
+	}
+	else
+	{
+		end_sweep(engine);
+		if (pause < SWEEP_PAUSE_US)
+			pause = SWEEP_PAUSE_US;
+	}
+	relay->sweep_next_us = engine->now.mono_us + pause;
+}
+
+void
+llmq_relay_complete_look(LlmqEngine *engine, const json_t *control)
+{
+	LlmqRelay *relay = &engine->relay;
+	json_t *messages = json_object_get(control, "messages");
+	int64_t tip = json_integer_value(json_object_get(messages, "tip"));
+	const char *name;
+	const json_t *lowest;
+
+	if (control == NULL)
+	{
+		llmq_relay_fail_look(engine);
+		return;
+	}
+	if (json_is_true(json_object_get(control, "sweep")))
+		llmq_relay_sweep_afresh(relay);
+	if (relay->polling_sweep)
+		take_page(engine, messages);
+	if (tip > relay->tip)
+		relay->tip = tip;
+	json_object_foreach(json_object_get(messages, "topics"), name, lowest)
+		llmq_relay_note_topic(engine, name, json_integer_value(lowest), false);
+	llmq_relay_rotate(relay);
+	llmq_relay_forget_idle(relay);
+	if (json_is_true(json_object_get(messages, "more")))
+		engine->woken = true;
+}

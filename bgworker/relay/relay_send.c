@@ -1,0 +1,232 @@
+/*
+ * relay_send.c
+ *		One outbox message as a webhook or an e-mail: the request, and what its end means.
+ *
+ * What is wrong with a destination, a missing secret say, is no fault of the message:
+ * it goes back, uncounted, until somebody has mended that.
+ */
+#include "engine/engine_private.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "messages/email.h"
+#include "base/secret.h"
+#include "jobs/settle.h"
+#include "wire/trace.h"
+
+/* When a destination that cannot be used is tried again, unless its row changes before. */
+#define UNUSABLE_WAIT_US 10000000
+
+#define SEND_ERROR_MAX 256
+
+/* As many addresses as a mail may have. */
+#define REMAINING_MAX_BYTES ((size_t) 64 * 1024)
+
+/* ---- What both need ------------------------------------------------------------------ */
+
+/* The destination is not fit to be sent to: the topic waits. */
+static bool
+set_aside(LlmqEngine *engine, LlmqMessage *message, const char *reason)
+{
+	LlmqTopic *topic = message->topic;
+
+	llmq_engine_log(engine, LLMQ_LOG_WARNING, "outbox messages of topic \"%s\" wait: %s",
+					topic->name, reason);
+	llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, UNUSABLE_WAIT_US, reason);
+	llmq_relay_pause(engine, topic, UNUSABLE_WAIT_US, reason);
+	return false;
+}
+
+/* The secret of the topic's destination; false, with the message set aside, if it is missing. */
+static bool
+find_secret(LlmqEngine *engine, LlmqMessage *message, const char **secret)
+{
+	const char *credential = message->topic->destination->credential;
+	char error[SEND_ERROR_MAX];
+
+	*secret = NULL;
+	if (credential == NULL)
+		return true;
+	*secret = llmq_secret_read(message->arena, engine->options.secrets_directory, credential, error,
+							   sizeof(error));
+	return *secret != NULL || set_aside(engine, message, error);
+}
+
+/* After a transfer was asked for: NULL is the machine's trouble, or that of the url. */
+static bool
+has_started(LlmqEngine *engine, LlmqMessage *message, const char *error)
+{
+	return message->transfer != NULL || set_aside(engine, message, error);
+}
+
+/* ---- Webhook ------------------------------------------------------------------------- */
+
+static bool
+send_webhook(LlmqEngine *engine, LlmqMessage *message)
+{
+	const LlmqDestination *destination = message->topic->destination;
+	LlmqClocks clocks = {.attempt_us = destination->timeout_us};
+	char id[LLMQ_NUMBER_LENGTH];
+	char error[SEND_ERROR_MAX] = "out of memory";
+	const char *reason = NULL;
+	LlmqWebhook webhook = {.url = destination->url,
+						   .headers = destination->headers,
+						   .idempotency_key = message->dedupe_key,
+						   .timestamp_s = engine->now.wall_us / 1000000,
+						   .body = message->body,
+						   .body_len = message->body_len};
+
+	if (!find_secret(engine, message, &webhook.secret))
+		return false;
+	snprintf(id, sizeof(id), "%" PRId64, message->id);
+	webhook.id = id;
+	webhook.traceparent =
+		llmq_trace_child(message->arena, message->traceparent, llmq_random_bits(&engine->random));
+	if (!llmq_webhook_request(message->arena, &webhook, engine->options.hmac, &message->request,
+							  &reason))
+		return set_aside(engine, message, reason == NULL ? error : reason);
+	message->reply = llmq_webhook_reply_create(message->arena, webhook.secret);
+	if (message->reply != NULL)
+		message->transfer = llmq_transfer_start(
+			engine->transfers, &message->request, llmq_webhook_reply_sink(message->reply), &clocks,
+			&message->caller, engine->now.mono_us, error, sizeof(error));
+	return has_started(engine, message, error);
+}
+
+/* ---- E-mail -------------------------------------------------------------------------- */
+
+/* The message is no mail that any server could take. */
+static bool
+refuse(LlmqEngine *engine, LlmqMessage *message, const char *reason)
+{
+	llmq_relay_end(engine, message, LLMQ_MESSAGE_DEAD, 0, reason);
+	return false;
+}
+
+/* Reads an array of texts; false when memory is out. */
+static bool
+read_texts(LlmqArena *arena, const char *source, const char *const **texts, int *count)
+{
+	json_t *array = source == NULL ? NULL : json_loads(source, 0, NULL);
+	size_t size = json_array_size(array);
+	const char **copy = llmq_arena_alloc(arena, sizeof(*copy) * (size + 1));
+
+	for (size_t i = 0; i < size && copy != NULL; i++)
+		copy[i] = llmq_arena_strdup(arena, json_string_value(json_array_get(array, i)));
+	json_decref(array);
+	*texts = source == NULL ? NULL : copy;
+	*count = (int) size;
+	return !llmq_arena_failed(arena);
+}
+
+/* What the SQL could tell already: see llmq.worker_claim_messages. */
+static const char *
+find_fault(LlmqMessage *message)
+{
+	json_t *body = json_loads(message->body, 0, NULL);
+	const char *fault =
+		llmq_arena_strdup(message->arena, json_string_value(json_object_get(body, "error")));
+
+	json_decref(body);
+	return fault;
+}
+
+/*
+ * The same in each attempt.  Mail servers drop what they have seen, and the ids of another
+ * database begin with 1 as well: the time sets them apart.
+ */
+static const char *
+mail_id(LlmqMessage *message)
+{
+	return llmq_arena_printf(message->arena, "%" PRId64 ".%" PRIx64, message->id,
+							 message->created_us);
+}
+
+/* Turns the body into a request; false, with the reason or NULL for want of memory. */
+static bool
+write_mail(LlmqEngine *engine, LlmqMessage *message, const char *secret, const char **reason)
+{
+	const LlmqDestination *destination = message->topic->destination;
+	LlmqEmail email = {.url = destination->url,
+					   .secret = secret,
+					   .sender = destination->sender,
+					   .id = mail_id(message),
+					   .idempotency_key = message->dedupe_key,
+					   .date_us = message->created_us};
+
+	*reason = find_fault(message);
+	return *reason == NULL &&
+		   read_texts(message->arena, message->remaining, &email.remaining,
+					  &email.remaining_count) &&
+		   llmq_email_read(message->arena, message->body, message->body_len, &email, reason) &&
+		   llmq_email_request(message->arena, &email, &message->mail, reason);
+}
+
+static bool
+send_email(LlmqEngine *engine, LlmqMessage *message)
+{
+	const LlmqDestination *destination = message->topic->destination;
+	LlmqClocks clocks = {.attempt_us = destination->timeout_us};
+	char error[SEND_ERROR_MAX] = "out of memory";
+	const char *secret;
+	const char *reason;
+
+	if (!find_secret(engine, message, &secret))
+		return false;
+	if (!write_mail(engine, message, secret, &reason))
+		return reason == NULL ? set_aside(engine, message, error) : refuse(engine, message, reason);
+	message->mail_reply = llmq_mail_reply_create(message->arena, &message->mail);
+	if (message->mail_reply != NULL)
+		message->transfer = llmq_transfer_start_mail(engine->transfers, &message->mail,
+													 message->mail_reply, &clocks, &message->caller,
+													 engine->now.mono_us, error, sizeof(error));
+	return has_started(engine, message, error);
+}
+
+/* Who has not got it yet, for the next attempt. */
+static void
+keep_remaining(LlmqMessage *message, const LlmqRelayVerdict *verdict)
+{
+	LlmqBuffer list;
+
+	if (verdict->remaining == NULL || verdict->remaining_count == 0)
+		return;
+	llmq_buffer_init(&list, REMAINING_MAX_BYTES);
+	for (int i = 0; i < verdict->remaining_count; i++)
+	{
+		llmq_buffer_append_char(&list, i == 0 ? '[' : ',');
+		llmq_settle_append_string(&list, verdict->remaining[i]);
+	}
+	llmq_buffer_append_char(&list, ']');
+	if (!list.failed)
+		message->remaining = llmq_arena_strdup(message->arena, llmq_buffer_string(&list));
+	llmq_buffer_free(&list);
+}
+
+/* ---- Both ---------------------------------------------------------------------------- */
+
+bool
+llmq_relay_send(LlmqEngine *engine, LlmqMessage *message)
+{
+	return message->topic->destination->kind == LLMQ_DESTINATION_EMAIL
+			   ? send_email(engine, message)
+			   : send_webhook(engine, message);
+}
+
+void
+llmq_relay_judge(LlmqEngine *engine, LlmqMessage *message, const LlmqTransferResult *result,
+				 LlmqRelayVerdict *verdict)
+{
+	const char *detail = result->detail[0] == '\0' ? NULL : result->detail;
+
+	if (message->mail_reply != NULL)
+	{
+		llmq_email_verdict(message->mail_reply, result->end, detail, verdict);
+		keep_remaining(message, verdict);
+	}
+	else
+		llmq_webhook_verdict(message->reply, result->end, detail, engine->now.wall_us, verdict);
+}

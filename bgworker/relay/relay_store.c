@@ -1,0 +1,504 @@
+/*
+ * relay_store.c
+ *		What the relay asks of the store: claims and settling.
+ */
+#include "engine/engine_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "jobs/settle.h"
+
+/* Messages of one topic in hand, and in how few of them more are claimed. */
+#define TOPIC_BATCH 50
+#define TOPIC_LOW	10
+
+/* With that many messages in the queues, or bytes of bodies, no topic has more than one there. */
+#define QUEUED_MAX		 2000
+#define QUEUED_MAX_BYTES ((size_t) 64 * 1024 * 1024)
+
+/* One claim. */
+#define CLAIM_MAX_TOPICS	100
+#define CLAIM_MAX_MESSAGES	500
+#define CLAIM_BATCH_BYTES	(8 * 1024 * 1024) /* half of what worker_claim_messages returns */
+#define CLAIM_REQUEST_BYTES ((size_t) 1024 * 1024)
+
+/* A claim that has brought messages shows life, if nothing has for a third of llmq.lease_ttl(). */
+#define CLAIM_SHOWS_LIFE_US 5000000
+
+/* How long a topic is left alone whose next message cannot be claimed. */
+#define TOPIC_HOLD_US 60000000
+
+/* A topic that another worker has in hand is asked for again after that. */
+#define TOPIC_BUSY_US 200000
+
+/*
+ * What one message may take: a request, its answer, and for each byte of its body the body,
+ * the text of the mail, and three and a bit where that is encoded.
+ */
+#define MESSAGE_BASE_BYTES	   ((size_t) 4 * 1024 * 1024)
+#define MESSAGE_BYTES_PER_BYTE 6
+
+/* One batch of settling: it waits a little for company. */
+#define SETTLE_MAX_MESSAGES 200
+#define SETTLE_LINGER_US	10000
+#define SETTLE_BYTES		((size_t) 4 * 1024 * 1024)
+
+/* ---- Claiming ------------------------------------------------------------------------ */
+
+static bool
+is_full(const LlmqRelay *relay)
+{
+	return relay->queued >= QUEUED_MAX || relay->queued_bytes >= QUEUED_MAX_BYTES;
+}
+
+static bool
+wants_messages(const LlmqRelay *relay, const LlmqTopic *topic)
+{
+	return topic->more && topic->destination != NULL && topic->destination->enabled &&
+		   !llmq_relay_gives_way(relay, topic) &&
+		   topic->queue.count < (is_full(relay) ? 1 : TOPIC_LOW);
+}
+
+int64_t
+llmq_relay_claim_due(const LlmqEngine *engine)
+{
+	int64_t due = LLMQ_NEVER;
+
+	if (engine->state != LLMQ_ENGINE_RUNNING)
+		return due;
+	for (const LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	{
+		if (wants_messages(&engine->relay, topic) && topic->claim_at_us < due)
+			due = topic->claim_at_us;
+	}
+	return due;
+}
+
+/* Adds a topic to those that are asked for. */
+static void
+ask_for(LlmqBuffer *wanted, LlmqTopic *topic, int max)
+{
+	static const char *const kinds[] = {[LLMQ_DESTINATION_WEBHOOK] = "webhook",
+										[LLMQ_DESTINATION_EMAIL] = "email",
+										[LLMQ_DESTINATION_NOTIFY] = "notify"};
+	const LlmqDestination *destination = topic->destination;
+
+	topic->claiming = max;
+	topic->claimed = 0;
+	topic->kind = destination->kind;
+	llmq_buffer_append_string(wanted, wanted->len == 1 ? "{\"topic\":" : ",{\"topic\":");
+	llmq_settle_append_string(wanted, topic->name);
+	llmq_buffer_printf(wanted, ",\"kind\":\"%s\",\"after\":%" PRId64 ",\"max\":%d",
+					   kinds[destination->kind], topic->after, max);
+	if (destination->max_in_flight == 1)
+		llmq_buffer_append_string(wanted, ",\"exclusive\":true");
+	if (topic->suspect)
+		llmq_buffer_append_string(wanted, ",\"doubtful\":true");
+	if (destination->kind == LLMQ_DESTINATION_NOTIFY)
+	{
+		llmq_buffer_append_string(wanted, ",\"url\":");
+		llmq_settle_append_string(wanted, destination->url);
+	}
+	llmq_buffer_append_char(wanted, '}');
+}
+
+void
+llmq_relay_begin_claim(LlmqEngine *engine)
+{
+	LlmqBuffer wanted;
+	int topics = 0;
+	int messages = 0;
+
+	llmq_buffer_init(&wanted, CLAIM_REQUEST_BYTES);
+	llmq_buffer_append_char(&wanted, '[');
+	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	{
+		bool one = topic->suspect || is_full(&engine->relay);
+		int max = one ? 1 : TOPIC_BATCH - topic->queue.count;
+
+		if (!wants_messages(&engine->relay, topic) || topic->claim_at_us > engine->now.mono_us ||
+			(topic->suspect && topics > 0))
+			continue;
+		if (topics == CLAIM_MAX_TOPICS || messages + max > CLAIM_MAX_MESSAGES)
+			break;
+		ask_for(&wanted, topic, max);
+		topics++;
+		messages += max;
+		if (topic->suspect)
+			break;
+	}
+	llmq_buffer_append_char(&wanted, ']');
+	engine->relay.had_turn = true;
+	llmq_engine_begin(
+		engine, LLMQ_OP_CLAIM_MESSAGES,
+		(const char *[]){engine->worker_id, wanted.failed ? "" : llmq_buffer_string(&wanted)});
+	llmq_buffer_free(&wanted);
+}
+
+static void
+add_ids(LlmqBuffer *ids, const LlmqMessageList *list)
+{
+	for (const LlmqMessage *message = list->head; message != NULL; message = message->next)
+		llmq_buffer_printf(ids, "%s%" PRId64, ids->len == 1 ? "" : ",", message->id);
+}
+
+void
+llmq_relay_list_ids(const LlmqRelay *relay, LlmqBuffer *ids)
+{
+	llmq_buffer_init(ids, ((size_t) llmq_relay_in_hand(relay) + 1) * LLMQ_NUMBER_LENGTH);
+	llmq_buffer_append_char(ids, '{');
+	add_ids(ids, &relay->in_flight);
+	add_ids(ids, &relay->ended);
+	for (const LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
+		add_ids(ids, &topic->queue);
+	llmq_buffer_append_char(ids, '}');
+}
+
+static LlmqTopic *
+claiming_topic(const LlmqRelay *relay, const char *name)
+{
+	LlmqTopic *topic = llmq_relay_find_topic(relay, name);
+
+	return topic != NULL && topic->claiming > 0 ? topic : NULL;
+}
+
+/* NULL when memory is out. */
+static LlmqMessage *
+create_message(const LlmqRows *rows, int i)
+{
+	const char *body = llmq_rows_cell(rows, i, 5);
+	LlmqArena *arena =
+		llmq_arena_create(MESSAGE_BASE_BYTES + MESSAGE_BYTES_PER_BYTE * strlen(body));
+	LlmqMessage *message = arena == NULL ? NULL : llmq_arena_alloc(arena, sizeof(*message));
+
+	if (message == NULL)
+	{
+		llmq_arena_destroy(arena);
+		return NULL;
+	}
+	message->arena = arena;
+	message->id = strtoll(llmq_rows_cell(rows, i, 1), NULL, 10);
+	message->attempts = (int) strtol(llmq_rows_cell(rows, i, 2), NULL, 10);
+	message->dedupe_key = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 3));
+	message->created_us = strtoll(llmq_rows_cell(rows, i, 4), NULL, 10);
+	message->body_len = strlen(body);
+	message->body = llmq_arena_strndup(arena, body, message->body_len);
+	message->remaining = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 6));
+	message->claimed_us = strtoll(llmq_rows_cell(rows, i, 7), NULL, 10);
+	message->traceparent = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 8));
+	if (!llmq_arena_failed(arena))
+		return message;
+	llmq_arena_destroy(arena);
+	return NULL;
+}
+
+/* A message was claimed and cannot be held, for want of memory say: its lease must not stay. */
+static void
+miss_message(LlmqEngine *engine, const LlmqRows *rows, int i)
+{
+	llmq_engine_log(engine, LLMQ_LOG_WARNING,
+					"outbox message %s was claimed and cannot be held, and goes back",
+					llmq_rows_cell(rows, i, 1));
+	llmq_engine_miss_lease(engine);
+}
+
+/*
+ * A message that is claimed again while its settling is still to be tried: that was done, and
+ * the store's answer was lost.
+ */
+static void
+forget_settled(LlmqRelay *relay, int64_t id)
+{
+	LlmqMessage *message = relay->ended.head;
+
+	while (message != NULL && message->id != id)
+		message = message->next;
+	if (message == NULL)
+		return;
+	llmq_message_list_remove(&relay->ended, message);
+	llmq_message_destroy(message);
+}
+
+/* Counts a message that the claim has sent, or tried to; failure is what became of it then. */
+static void
+count_notification(LlmqEngine *engine, const char *failure)
+{
+	LlmqMessageOutcome outcome = LLMQ_MESSAGE_SENT;
+
+	if (failure != NULL)
+		outcome = strcmp(failure, "dead") == 0 ? LLMQ_MESSAGE_DEAD : LLMQ_MESSAGE_RETRY;
+	llmq_metric_count_message(&engine->metrics, outcome);
+}
+
+/* One row: a message, one that is done already (notify), or a topic that is not to be had now. */
+static void
+take_claimed(LlmqEngine *engine, LlmqTopic *topic, const LlmqRows *rows, int i)
+{
+	LlmqMessage *message;
+	int64_t wait = topic->claim_at_us - engine->now.mono_us;
+
+	topic->claimed++;
+	if (llmq_rows_cell(rows, i, 1) == NULL)
+	{
+		topic->claim_at_us = engine->now.mono_us + TOPIC_BUSY_US;
+		topic->claimed = topic->claiming;
+		return;
+	}
+	topic->after = strtoll(llmq_rows_cell(rows, i, 1), NULL, 10);
+	if (llmq_rows_cell(rows, i, 5) == NULL)
+	{
+		count_notification(engine, llmq_rows_cell(rows, i, 6));
+		return;
+	}
+	forget_settled(&engine->relay, topic->after);
+	message = create_message(rows, i);
+	if (message == NULL)
+		miss_message(engine, rows, i);
+	else if (wait > 0) /* its receiver has wished for that meanwhile */
+		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, wait, NULL);
+	else
+		llmq_relay_enqueue(engine, topic, message);
+}
+
+/* What was asked for has come, or has failed. */
+static void
+end_claim(LlmqEngine *engine, bool cut)
+{
+	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	{
+		if (topic->claiming > 0 && topic->claimed < topic->claiming && !cut)
+			topic->more = false;
+		topic->served = topic->claiming > 0;
+		topic->had_turn |= topic->served;
+		topic->claiming = 0;
+	}
+	llmq_relay_rotate(&engine->relay);
+	llmq_relay_forget_idle(&engine->relay);
+}
+
+static void
+suspect_claimed(LlmqRelay *relay, bool suspect)
+{
+	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
+	{
+		if (topic->claiming > 0)
+			topic->suspect = suspect;
+	}
+}
+
+static void
+hold(LlmqEngine *engine, LlmqTopic *topic, const char *error)
+{
+	llmq_engine_log(engine, LLMQ_LOG_WARNING,
+					"the message behind %" PRId64
+					" of topic \"%s\" cannot be claimed, and the topic "
+					"is left for a minute: %s",
+					topic->after, topic->name, error);
+	topic->claim_at_us = engine->now.mono_us + TOPIC_HOLD_US;
+}
+
+void
+llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
+{
+	size_t bytes = 0;
+
+	engine->heartbeat_shows_work = true;
+	if (engine->relay.sure_us < engine->began_us - CLAIM_SHOWS_LIFE_US && rows->row_count > 0)
+		engine->relay.sure_us = engine->began_us - CLAIM_SHOWS_LIFE_US;
+	for (int i = 0; i < rows->row_count; i++)
+	{
+		LlmqTopic *topic = claiming_topic(&engine->relay, llmq_rows_cell(rows, i, 0));
+		const char *body = llmq_rows_cell(rows, i, 5);
+
+		bytes += body == NULL ? 0 : strlen(body);
+		if (topic != NULL)
+			take_claimed(engine, topic, rows, i);
+		else if (llmq_rows_cell(rows, i, 1) != NULL)
+			miss_message(engine, rows, i);
+	}
+	suspect_claimed(&engine->relay, false);
+	end_claim(engine, bytes >= CLAIM_BATCH_BYTES);
+	llmq_relay_sort_out(engine);
+	llmq_relay_start_due(engine);
+}
+
+/*
+ * If it was not a trouble that passes, some message is the cause, say one that is too large:
+ * it is found by claiming from its topic alone, and message by message; the store then has
+ * it fail, if it can.
+ */
+void
+llmq_relay_fail_claim(LlmqEngine *engine, const LlmqRows *rows)
+{
+	LlmqTopic *topic = engine->relay.topics;
+
+	while (topic != NULL && !(topic->claiming > 0 && topic->suspect))
+		topic = topic->next;
+	if (!llmq_store_error_passes(rows->sqlstate))
+	{
+		engine->store_at_us = 0;
+		suspect_claimed(&engine->relay, topic == NULL);
+		if (topic != NULL)
+			hold(engine, topic, rows->error);
+	}
+	end_claim(engine, true);
+}
+
+/* ---- Settling ------------------------------------------------------------------------ */
+
+/* When what has ended is to be settled; not before others could be settled with it. */
+int64_t
+llmq_relay_settle_due(const LlmqEngine *engine)
+{
+	const LlmqRelay *relay = &engine->relay;
+	int64_t due = LLMQ_NEVER;
+
+	for (const LlmqMessage *message = relay->ended.head; message != NULL; message = message->next)
+	{
+		if (message->settle_at_us < due)
+			due = message->settle_at_us;
+	}
+	if (due == LLMQ_NEVER || engine->state >= LLMQ_ENGINE_DRAINING ||
+		relay->ended.count >= SETTLE_MAX_MESSAGES ||
+		(relay->in_flight.count == 0 && relay->queued == 0))
+		return due;
+	return due + SETTLE_LINGER_US;
+}
+
+static void
+append_entry(LlmqBuffer *entries, const LlmqMessage *message)
+{
+	llmq_buffer_printf(entries,
+					   "%s{\"id\":%" PRId64 ",\"claimed_at\":%" PRId64
+					   ",\"outcome\":\"%s\",\"delay\":%" PRId64,
+					   entries->len == 1 ? "" : ",", message->id, message->claimed_us,
+					   llmq_message_outcome_name(message->outcome), message->delay_us);
+	if (message->disables)
+		llmq_buffer_append_string(entries, ",\"disable\":true");
+	if (message->remaining != NULL)
+		llmq_buffer_printf(entries, ",\"remaining\":%s", message->remaining);
+	if (message->error != NULL)
+	{
+		llmq_buffer_append_string(entries, ",\"error\":");
+		llmq_settle_append_string(entries, message->error);
+	}
+	llmq_buffer_append_char(entries, '}');
+}
+
+void
+llmq_relay_begin_settle(LlmqEngine *engine)
+{
+	LlmqRelay *relay = &engine->relay;
+	LlmqMessage *message = relay->ended.head;
+	LlmqBuffer entries;
+
+	llmq_buffer_init(&entries, SETTLE_BYTES);
+	llmq_buffer_append_char(&entries, '[');
+	while (message != NULL && relay->settling.count < SETTLE_MAX_MESSAGES)
+	{
+		LlmqMessage *following = message->next;
+
+		if (message->settle_at_us <= engine->now.mono_us &&
+			!(message->solo && relay->settling.count > 0))
+		{
+			append_entry(&entries, message);
+			llmq_message_list_remove(&relay->ended, message);
+			llmq_message_list_add(&relay->settling, message);
+			if (message->solo)
+				break;
+		}
+		message = following;
+	}
+	llmq_buffer_append_char(&entries, ']');
+	llmq_engine_begin(
+		engine, LLMQ_OP_SETTLE_MESSAGES,
+		(const char *[]){engine->worker_id, entries.failed ? "" : llmq_buffer_string(&entries)});
+	llmq_buffer_free(&entries);
+}
+
+/* Somebody has locked it; the others of the batch are settled. */
+static void
+settle_later(LlmqEngine *engine, const char *id)
+{
+	LlmqRelay *relay = &engine->relay;
+	LlmqMessage *message = relay->settling.head;
+
+	while (message != NULL && message->id != strtoll(id, NULL, 10))
+		message = message->next;
+	if (message == NULL)
+		return;
+	llmq_message_list_remove(&relay->settling, message);
+	llmq_message_list_add(&relay->ended, message);
+	message->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, 0);
+}
+
+/* A message that goes back is looked for again, and not only with the next safety poll. */
+static void
+note_settled(LlmqEngine *engine, const LlmqMessage *message)
+{
+	int64_t due = engine->now.mono_us + message->delay_us;
+
+	/* The database may not have switched it off: it says what holds. */
+	if (message->disables)
+	{
+		engine->config_hash[0] = '\0';
+		engine->full_poll_at_us = engine->now.mono_us;
+	}
+	if (message->outcome != LLMQ_MESSAGE_RETURN && message->outcome != LLMQ_MESSAGE_RETRY)
+		return;
+	if (message->delay_us == 0)
+		engine->relay.sweep_wanted = true;
+	else if (engine->full_poll_at_us > due)
+		engine->full_poll_at_us = due;
+}
+
+void
+llmq_relay_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
+{
+	LlmqRelay *relay = &engine->relay;
+
+	for (int i = 0; i < rows->row_count; i++)
+	{
+		const char *verdict = llmq_rows_cell(rows, i, 1);
+
+		if (strcmp(verdict, "busy") == 0)
+			settle_later(engine, llmq_rows_cell(rows, i, 0));
+		else if (strcmp(verdict, "settled") != 0)
+			llmq_engine_log(engine, LLMQ_LOG_INFO, "outbox message %s: its sending came %s",
+							llmq_rows_cell(rows, i, 0), verdict);
+	}
+	while (relay->settling.head != NULL)
+	{
+		LlmqMessage *message = relay->settling.head;
+
+		llmq_message_list_remove(&relay->settling, message);
+		note_settled(engine, message);
+		llmq_message_destroy(message);
+	}
+	llmq_relay_forget_idle(relay);
+}
+
+/*
+ * Nothing of the batch was settled, and it is still in hand: tried again together when
+ * the trouble is one that passes, else one by one.
+ */
+void
+llmq_relay_fail_settle(LlmqEngine *engine, bool passes)
+{
+	LlmqRelay *relay = &engine->relay;
+	bool alone = relay->settling.count == 1;
+
+	while (relay->settling.head != NULL)
+	{
+		LlmqMessage *message = relay->settling.head;
+
+		llmq_message_list_remove(&relay->settling, message);
+		llmq_message_list_add(&relay->ended, message);
+		message->solo |= !passes;
+		if (alone || passes)
+			message->settle_at_us =
+				engine->now.mono_us + llmq_engine_backoff(engine, message->settle_failures++);
+	}
+}

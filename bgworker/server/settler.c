@@ -1,0 +1,409 @@
+/*
+ * settler.c
+ *		The process of a database that settles answers which an on_complete waits for.
+ *
+ * A user's function may be slow, and may fail.  So the worker leaves such answers in
+ * llmq.answer and goes on with its calls; here each is settled in a transaction of its
+ * own: result, attempts, outbox messages, the function, and the end of the answer's row,
+ * together or not at all.  What fails is rolled back, noted in another transaction
+ * (llmq.settler_fail), and tried again later.
+ *
+ * Nothing in memory is a fact: killed at any instruction, its successor goes on from the
+ * table.  There is one in each database, so one answer is in one hand.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/uuid.h"
+
+#include "extension/callback.h"
+#include "extension/compat.h"
+#include "extension/debug_point.h"
+#include "extension/settings.h"
+#include "extension/shared.h"
+#include "server/host.h"
+#include "server/settler.h"
+#include "core/store.h"
+#include "server/transaction.h"
+
+/* Answers that one look brings: more would be old news by the time they are settled. */
+#define MAX_ANSWERS 100
+
+/*
+ * An idle settler looks once in so many of llmq.poll_interval.  Its latch is set by sessions
+ * of this very server, and the worker beside it polls already.
+ */
+#define IDLE_INTERVALS 10
+
+/* When to look again at answers that are in other hands (llmq.cancel). */
+#define HELD_RETRY_US 100000
+
+/* When to try again after a look, or the noting of a failure, has failed itself. */
+#define TROUBLE_RETRY_US 1000000
+
+typedef struct Settler
+{
+	LlmqHost host;
+	MemoryContext context; /* of one round */
+	int64 look_at_us;	   /* when something is due; PG_INT64_MAX: when woken */
+	bool in_trouble;	   /* it has been said in the log */
+	bool leaving;
+} Settler;
+
+/* The answer that is being settled, for note_stubborn(). */
+static pg_uuid_t current_job;
+
+/* What one look has found. */
+typedef struct Look
+{
+	Settler *settler;
+	int count;
+	pg_uuid_t jobs[MAX_ANSWERS];
+	int64 due_in_us; /* of the next one; -1: none */
+} Look;
+
+/* An answer on its way. */
+typedef struct Settling
+{
+	const pg_uuid_t *job;
+	bool found;	 /* it was there to be settled */
+	bool called; /* its function has been called */
+	LlmqCallback callback;
+	const char *message; /* of the failure */
+	bool counted;		 /* the failure was not one that passes */
+} Settling;
+
+static void note_stubborn(int code, Datum unused);
+static void fail_stubborn(Settler *settler);
+static void rest(Settler *settler);
+static bool look_around(Settler *settler);
+static void work(Settler *settler);
+static void plan_next_look(Settler *settler, const Look *found, int settled);
+static bool settle(Settler *settler, const pg_uuid_t *job);
+static void look(void *argument);
+static void settle_in_transaction(void *argument);
+static void read_callback(Settling *settling);
+static void note_failure(Settler *settler, Settling *settling, const ErrorData *error);
+static void fail_in_transaction(void *argument);
+static void begin_statements(void);
+static void end_statements(void);
+static void execute(const char *statement, int count, Oid *types, Datum *values);
+static void complain(Settler *settler, const ErrorData *error);
+static int64 add_time(int64 time_us, int64 span_us);
+
+void
+llmq_settler_main(Datum database)
+{
+	Settler settler = {0};
+
+	llmq_transaction_install_signals(true);
+	llmq_callback_prepare();
+	BackgroundWorkerUnblockSignals();
+	llmq_host_begin(&settler.host, database);
+	settler.context =
+		AllocSetContextCreate(TopMemoryContext, "llmq settler round", ALLOCSET_DEFAULT_SIZES);
+	before_shmem_exit(note_stubborn, (Datum) 0);
+	fail_stubborn(&settler);
+
+	while (look_around(&settler))
+	{
+		work(&settler);
+		rest(&settler);
+	}
+	proc_exit(0);
+}
+
+/*
+ * A function that catches its cancellation ends the process, and could do so again and
+ * again.  So the job is named to the successor, who counts it as a failure.
+ */
+static void
+note_stubborn(int code, Datum unused)
+{
+	if (llmq_callback_was_stubborn())
+		llmq_shared_note_stubborn(MyDatabaseId, &current_job);
+}
+
+static void
+fail_stubborn(Settler *settler)
+{
+	MemoryContext old = MemoryContextSwitchTo(settler->context);
+	pg_uuid_t job;
+
+	if (llmq_shared_take_stubborn(settler->host.database, &job))
+	{
+		ErrorData failure = {.sqlerrcode = ERRCODE_QUERY_CANCELED,
+							 .message = "on_complete went on after it was cancelled, so that its "
+										"process had to be ended"};
+		Settling settling = {.job = &job, .called = true};
+
+		note_failure(settler, &settling, &failure);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(settler->context);
+}
+
+/* ---- Turns -------------------------------------------------------------------------- */
+
+static void
+rest(Settler *settler)
+{
+	static uint32 wait_event = 0;
+	int64 until = Min(settler->look_at_us, settler->host.tick_at_us);
+	int64 timeout = Max(until - llmq_host_clock(), 0);
+	int events;
+
+	pgstat_report_activity(STATE_IDLE, "waits for answers to settle");
+	events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					   (long) ((timeout + 999) / 1000),
+					   llmq_compat_wait_event(&wait_event, "LlmqSettlerMain"));
+	if (events & WL_LATCH_SET)
+	{
+		ResetLatch(MyLatch);
+		settler->look_at_us = 0;
+	}
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* Whether to go on. */
+static bool
+look_around(Settler *settler)
+{
+	bool ticked;
+	const char *reason = llmq_host_why_leave(&settler->host, false, &ticked);
+
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+	if (reason != NULL)
+	{
+		ereport(DEBUG1, (errmsg_internal("llmq's settler stops: %s", reason)));
+		settler->leaving = true;
+	}
+	return !settler->leaving;
+}
+
+/* Settles what is due, if it is time to look. */
+static void
+work(Settler *settler)
+{
+	MemoryContext old = MemoryContextSwitchTo(settler->context);
+	Look found = {.settler = settler, .due_in_us = -1};
+	int64 now = llmq_host_clock();
+	ErrorData *error;
+	int settled = 0;
+	int i;
+
+	if (now >= settler->look_at_us)
+	{
+		settler->look_at_us = add_time(now, (int64) llmq_poll_interval * 1000 * IDLE_INTERVALS);
+		error = llmq_transaction_run(look, &found, settler->context);
+		if (error != NULL)
+			complain(settler, error);
+		else
+			settler->in_trouble = false;
+		for (i = 0; i < found.count && look_around(settler); i++)
+			settled += settle(settler, &found.jobs[i]);
+		plan_next_look(settler, &found, settled);
+		pgstat_report_stat(false);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(settler->context);
+}
+
+/* After trouble its time stands already. */
+static void
+plan_next_look(Settler *settler, const Look *found, int settled)
+{
+	int64 span = found->due_in_us >= 0 ? found->due_in_us : PG_INT64_MAX;
+
+	if (settler->in_trouble)
+		return;
+	/* What the functions waited for may have used up our wake-ups. */
+	if (found->count > 0)
+		span = Min(span, settled > 0 ? 0 : HELD_RETRY_US);
+	settler->look_at_us = Min(settler->look_at_us, add_time(llmq_host_clock(), span));
+}
+
+/* Settles one answer, or notes that it could not be; false if it was not there for us. */
+static bool
+settle(Settler *settler, const pg_uuid_t *job)
+{
+	Settling settling = {.job = job};
+	ErrorData *error;
+
+	current_job = *job;
+	LLMQ_DEBUG_POINT("answer-begun");
+	error = llmq_transaction_run(settle_in_transaction, &settling, settler->context);
+	if (error != NULL)
+		note_failure(settler, &settling, error);
+	else if (settling.found)
+		LLMQ_DEBUG_POINT("answer-committed");
+	return error != NULL || settling.found;
+}
+
+/* ---- Transactions ------------------------------------------------------------------- */
+
+static void
+look(void *argument)
+{
+	Look *found = argument;
+	Oid types[] = {INT4OID};
+	Datum values[] = {Int32GetDatum(MAX_ANSWERS)};
+	uint64 i;
+
+	pgstat_report_activity(STATE_RUNNING, "looks for answers to settle");
+	begin_statements();
+	execute("SELECT job_id, due_in FROM llmq.settler_look($1)", 1, types, values);
+	for (i = 0; i < SPI_processed; i++)
+	{
+		bool no_job;
+		bool no_time;
+		Datum job = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &no_job);
+		Datum due_in = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &no_time);
+
+		if (!no_job && found->count < MAX_ANSWERS)
+			found->jobs[found->count++] = *DatumGetUUIDP(job);
+		else if (!no_time)
+			found->due_in_us = Max(DatumGetInt64(due_in), 0);
+	}
+	end_statements();
+}
+
+static void
+settle_in_transaction(void *argument)
+{
+	Settling *settling = argument;
+	Oid types[] = {UUIDOID};
+	Datum values[] = {UUIDPGetDatum(settling->job)};
+	char text[80];
+
+	snprintf(text, sizeof(text), "settles job %s",
+			 DatumGetCString(DirectFunctionCall1(uuid_out, values[0])));
+	pgstat_report_activity(STATE_RUNNING, text);
+	begin_statements();
+	execute("SELECT role, function, argument, search_path FROM llmq.settler_settle($1)", 1, types,
+			values);
+	settling->found = SPI_processed == 1;
+	if (settling->found)
+		read_callback(settling);
+	end_statements();
+	if (!settling->found)
+		return;
+	LLMQ_DEBUG_POINT("callback-begun");
+	settling->called = true;
+	PushActiveSnapshot(GetTransactionSnapshot());
+	llmq_callback_run(&settling->callback);
+	PopActiveSnapshot();
+	LLMQ_DEBUG_POINT("answer-uncommitted");
+}
+
+/* Copies the row into the transaction's memory, beyond SPI's. */
+static void
+read_callback(Settling *settling)
+{
+	HeapTuple row = SPI_tuptable->vals[0];
+	TupleDesc columns = SPI_tuptable->tupdesc;
+	const char *search_path = SPI_getvalue(row, columns, 4);
+	bool isnull;
+	Datum argument = SPI_getbinval(row, columns, 3, &isnull);
+	MemoryContext old = MemoryContextSwitchTo(TopTransactionContext);
+
+	settling->callback.role = pstrdup(SPI_getvalue(row, columns, 1));
+	settling->callback.function = pstrdup(SPI_getvalue(row, columns, 2));
+	settling->callback.search_path = search_path == NULL ? NULL : pstrdup(search_path);
+	settling->callback.argument = datumCopy(argument, false, -1);
+	MemoryContextSwitchTo(old);
+}
+
+/* An ERROR has undone it all: says in another transaction when it is tried again. */
+static void
+note_failure(Settler *settler, Settling *settling, const ErrorData *failure)
+{
+	const char *sqlstate = unpack_sql_state(failure->sqlerrcode);
+	ErrorData *error;
+
+	ereport(LOG,
+			(errcode(failure->sqlerrcode),
+			 errmsg("llmq could not settle job %s: %s",
+					DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(settling->job))),
+					failure->message),
+			 failure->context ? errcontext("%s", failure->context) : 0));
+	settling->message = psprintf("%s (SQLSTATE %s)", failure->message, sqlstate);
+	settling->counted = settling->called || !llmq_store_error_passes(sqlstate);
+	error = llmq_transaction_run(fail_in_transaction, settling, settler->context);
+	if (error != NULL)
+		complain(settler, error);
+}
+
+static void
+fail_in_transaction(void *argument)
+{
+	const Settling *settling = argument;
+	Oid types[] = {UUIDOID, TEXTOID, BOOLOID};
+	Datum values[] = {UUIDPGetDatum(settling->job), CStringGetTextDatum(settling->message),
+					  BoolGetDatum(settling->counted)};
+
+	begin_statements();
+	execute("SELECT llmq.settler_fail($1, $2, $3)", 3, types, values);
+	end_statements();
+}
+
+static void
+begin_statements(void)
+{
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+}
+
+static void
+end_statements(void)
+{
+	SPI_finish();
+	PopActiveSnapshot();
+}
+
+/* Executes a statement of ours; the caller finds the rows with SPI. */
+static void
+execute(const char *statement, int count, Oid *types, Datum *values)
+{
+	if (SPI_execute_with_args(statement, count, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "\"%s\" did not answer", statement);
+}
+
+/* ---- Trouble ------------------------------------------------------------------------ */
+
+/* Something of our own has failed: leaves where the extension is gone, else waits a moment. */
+static void
+complain(Settler *settler, const ErrorData *error)
+{
+	if (!llmq_host_has_extension())
+	{
+		llmq_shared_report(settler->host.database, LLMQ_STATUS_ABSENT);
+		proc_exit(0);
+	}
+	ereport(settler->in_trouble ? DEBUG1 : WARNING,
+			(errcode(error->sqlerrcode), errmsg("llmq's settler: %s", error->message)));
+	settler->in_trouble = true;
+	settler->look_at_us = add_time(llmq_host_clock(), TROUBLE_RETRY_US);
+}
+
+static int64
+add_time(int64 time_us, int64 span_us)
+{
+	return span_us > PG_INT64_MAX - time_us ? PG_INT64_MAX : time_us + span_us;
+}

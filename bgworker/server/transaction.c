@@ -1,0 +1,85 @@
+/*
+ * transaction.c
+ *		One transaction of a background worker, whose ERROR becomes a value.
+ *
+ * A worker has answers in hand that were paid for, and must not go down with a failed
+ * statement.  Between transactions there is nothing that a signal could interrupt: an
+ * ERROR out there would end the process.
+ */
+#include "postgres.h"
+
+#include <signal.h>
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "postmaster/interrupt.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+#include "utils/timeout.h"
+
+#include "server/transaction.h"
+
+/* A transaction is under way, which an ERROR may end. */
+static volatile sig_atomic_t interruptible = false;
+
+static void handle_cancel(SIGNAL_ARGS);
+static void handle_urgent_end(SIGNAL_ARGS);
+
+void
+llmq_transaction_install_signals(bool urgent)
+{
+	pqsignal(SIGINT, handle_cancel);
+	pqsignal(SIGTERM, urgent ? handle_urgent_end : SignalHandlerForShutdownRequest);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	ConfigReloadPending = true; /* a SIGHUP that came before this was lost */
+}
+
+/* The workers' only PG_TRY. */
+ErrorData *
+llmq_transaction_run(void (*work)(void *argument), void *argument, MemoryContext context)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ErrorData *volatile error = NULL;
+
+	interruptible = true;
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		work(argument);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		/* What work() has armed must not go off in the abort, or in the next transaction. */
+		disable_all_timeouts(false);
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		HOLD_INTERRUPTS();
+		AbortCurrentTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	interruptible = false;
+	QueryCancelPending = false; /* it came too late */
+	MemoryContextSwitchTo(caller);
+	return error;
+}
+
+/* SIGINT, which lock_timeout and the callback's timeout send too. */
+static void
+handle_cancel(SIGNAL_ARGS)
+{
+	if (interruptible)
+		StatementCancelHandler(postgres_signal_arg);
+}
+
+static void
+handle_urgent_end(SIGNAL_ARGS)
+{
+	if (interruptible)
+		die(postgres_signal_arg);
+	else
+		SignalHandlerForShutdownRequest(postgres_signal_arg);
+}
