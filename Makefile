@@ -26,10 +26,12 @@ ENGINE_OBJS = \
 		webhook_reply,o) \
 	$(call in,bgworker/transfer,transfer transfer_clock transfer_end transfer_feed transfer_mail \
 		transfer_poll transfer_resolve transfer_rest transfer_slot,o) \
-	$(call in,bgworker/core,config metric store,o) \
-	$(call in,bgworker/jobs,delivery job job_call job_endpoint job_limits job_settle job_table ready settle,o) \
-	$(call in,bgworker/relay,relay relay_look relay_send relay_store relay_topic,o) \
-	$(call in,bgworker/engine,engine engine_leave engine_metric engine_poll engine_report engine_store,o)
+	$(call in,bgworker/core,config core metric store,o) \
+	$(call in,bgworker/jobs,delivery job job_call job_claim job_draw job_endpoint job_limits job_look \
+		job_report job_settle job_table jobs ready settle,o) \
+	$(call in,bgworker/relay,relay relay_look relay_message relay_send relay_store relay_topic,o) \
+	$(call in,bgworker/engine,agenda engine engine_leave engine_metric engine_poll engine_report \
+		engine_session,o)
 
 # Inside the server.
 SERVER_OBJS = \
@@ -199,7 +201,7 @@ UNIT_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fn
 UNIT_LIBS    = -lz -lm -lcrypto
 UNIT_OBJS    = $(patsubst bgworker/%.o, $(UNIT_BUILD)/%.o, $(ENGINE_OBJS))
 UNIT_PROGRAMS = $(addprefix $(UNIT_BUILD)/, $(UNIT_TESTS))
--include $(wildcard $(UNIT_BUILD)/*.d)
+-include $(wildcard $(UNIT_BUILD)/*.d $(UNIT_BUILD)/*/*.d)
 
 $(UNIT_BUILD)/%.o: $(srcdir)/bgworker/%.c
 	@$(MKDIR_P) $(@D)
@@ -232,7 +234,7 @@ FUZZ_REPLIES = $(addprefix reply_, openai_chat openai_responses anthropic_messag
 FUZZ_TARGETS ?= sse text json wish request $(FUZZ_REPLIES)
 FUZZ_OBJS    = $(patsubst bgworker/%.o, $(FUZZ_BUILD)/engine/%.o, $(filter-out $(addprefix bgworker/,transfer% core% jobs% relay% engine%), $(ENGINE_OBJS)))
 FUZZ_LINK    = $(FUZZ_CC) $(FUZZ_CFLAGS) $(PG_CPPFLAGS) -fsanitize=fuzzer $< $(FUZZ_OBJS) -ljansson -lm -o $@
--include $(wildcard $(FUZZ_BUILD)/*.d $(FUZZ_BUILD)/engine/*.d)
+-include $(wildcard $(FUZZ_BUILD)/*.d $(FUZZ_BUILD)/engine/*/*.d)
 
 $(FUZZ_BUILD)/engine/%.o: $(srcdir)/bgworker/%.c
 	@$(MKDIR_P) $(@D)

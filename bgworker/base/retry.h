@@ -15,6 +15,9 @@
 /* A wish above this is not believed (ten years, as the cases say). */
 #define LLMQ_WISH_MAX_US (INT64_C(315360000) * 1000000)
 
+/* One that is believed is never shortened, but a day is the most that is waited for. */
+#define LLMQ_RETRY_HINT_MAX_US (INT64_C(86400) * 1000000)
+
 /* A small generator (xorshift64*), one for each engine; seed 0 is replaced. */
 typedef struct LlmqRandom
 {

@@ -89,19 +89,19 @@ read_all(LlmqConfig *config, const json_t *root)
 	{
 		if (!read_endpoint(config, json_array_get(endpoints, i), &config->endpoints[i]))
 			return false;
-		config->endpoint_count++;
+		config->endpoints[i].number = config->endpoint_count++;
 	}
 	for (size_t i = 0; i < queue_count; i++)
 	{
 		if (!read_queue(config, json_array_get(queues, i), &config->queues[i]))
 			return false;
-		config->queue_count++;
+		config->queues[i].number = config->queue_count++;
 	}
 	for (size_t i = 0; i < destination_count; i++)
 	{
 		if (!read_destination(config, json_array_get(destinations, i), &config->destinations[i]))
 			return false;
-		config->destination_count++;
+		config->destinations[i].number = config->destination_count++;
 	}
 	return !llmq_arena_failed(config->arena);
 }
@@ -140,7 +140,7 @@ llmq_config_destroy(LlmqConfig *config)
 		llmq_arena_destroy(config->arena);
 }
 
-LlmqQueue *
+const LlmqQueue *
 llmq_config_queue(const LlmqConfig *config, const char *name)
 {
 	for (int i = 0; config != NULL && i < config->queue_count; i++)
@@ -151,7 +151,7 @@ llmq_config_queue(const LlmqConfig *config, const char *name)
 	return NULL;
 }
 
-LlmqEndpoint *
+const LlmqEndpoint *
 llmq_config_endpoint(const LlmqConfig *config, const char *name)
 {
 	for (int i = 0; config != NULL && i < config->endpoint_count; i++)
@@ -162,34 +162,52 @@ llmq_config_endpoint(const LlmqConfig *config, const char *name)
 	return NULL;
 }
 
-LlmqEndpoint *
+int
+llmq_config_endpoint_count(const LlmqConfig *config)
+{
+	return config == NULL ? 0 : config->endpoint_count;
+}
+
+int
+llmq_config_queue_count(const LlmqConfig *config)
+{
+	return config == NULL ? 0 : config->queue_count;
+}
+
+int
+llmq_config_destination_count(const LlmqConfig *config)
+{
+	return config == NULL ? 0 : config->destination_count;
+}
+
+const LlmqEndpoint *
 llmq_config_endpoint_at(const LlmqConfig *config, int number)
 {
 	return config != NULL && number < config->endpoint_count ? &config->endpoints[number] : NULL;
 }
 
-LlmqQueue *
+const LlmqQueue *
 llmq_config_queue_at(const LlmqConfig *config, int number)
 {
 	return config != NULL && number < config->queue_count ? &config->queues[number] : NULL;
 }
 
-LlmqDestination *
+const LlmqDestination *
 llmq_config_destination_at(const LlmqConfig *config, int number)
 {
 	return config != NULL && number < config->destination_count ? &config->destinations[number]
 																: NULL;
 }
 
-LlmqDestination *
+const LlmqDestination *
 llmq_config_route(const LlmqConfig *config, const char *topic)
 {
-	LlmqDestination *best = NULL;
+	const LlmqDestination *best = NULL;
 	size_t best_len = 0;
 
 	for (int i = 0; config != NULL && i < config->destination_count; i++)
 	{
-		LlmqDestination *destination = &config->destinations[i];
+		const LlmqDestination *destination = &config->destinations[i];
 		size_t len = strlen(destination->topic);
 
 		if (strcmp(destination->topic, topic) == 0)
@@ -334,9 +352,9 @@ read_chain(LlmqConfig *config, const json_t *names, LlmqQueue *queue)
 	for (size_t i = 0; i < count; i++)
 	{
 		const char *name = all ? NULL : json_string_value(json_array_get(names, i));
-		LlmqEndpoint *endpoint = all			? &config->endpoints[i]
-								 : name == NULL ? NULL
-												: llmq_config_endpoint(config, name);
+		const LlmqEndpoint *endpoint = all			  ? &config->endpoints[i]
+									   : name == NULL ? NULL
+													  : llmq_config_endpoint(config, name);
 
 		if (endpoint != NULL)
 			queue->endpoints[queue->endpoint_count++] = endpoint;

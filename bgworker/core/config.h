@@ -2,8 +2,9 @@
  * config.h
  *		The configuration as a worker holds it: queues, endpoints, policies, destinations.
  *
- * A cache of rows, read from the one JSON value that llmq.worker_config()
- * makes, and replaced as a whole when that changes.  Spans are microseconds.
+ * A cache of rows, read from the one JSON value that llmq.worker_config() makes, and replaced as a
+ * whole when that changes.  It is read only: what a worker learns of an endpoint, a queue or a
+ * destination is kept by those who use them.  Spans are microseconds.
  */
 #ifndef LLMQ_CONFIG_H
 #define LLMQ_CONFIG_H
@@ -12,8 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "limits/gate.h"
 #include "dialects/outcome.h"
+#include "limits/ratelimit.h"
 
 /* What holds for one delivery: the queue's policy under the job's. */
 typedef struct LlmqPolicy
@@ -33,6 +34,7 @@ typedef struct LlmqPolicy
 
 typedef struct LlmqEndpoint
 {
+	int number; /* in this configuration, from 0 */
 	const char *name;
 	LlmqApi api;
 	const char *url;
@@ -52,29 +54,18 @@ typedef struct LlmqEndpoint
 	double input_price; /* per million tokens; -1: not known, likewise below */
 	double cached_price;
 	double output_price;
-
-	/* Kept by the engine. */
-	int in_flight;			   /* calls of this worker */
-	int64_t paused_until_us;   /* the provider wants to be left alone; 0: never */
-	int64_t secret_checked_us; /* 0: never */
-	bool secret_found;
-	LlmqGate gate;
-	LlmqTrouble reported; /* that llmq.endpoint_trouble shows; see engine_report.c */
 } LlmqEndpoint;
 
 typedef struct LlmqQueue
 {
+	int number; /* in this configuration, from 0 */
 	const char *name;
 	bool paused;
-	int max_in_flight;		  /* 0: no limit */
-	int max_ready;			  /* 0: no limit, and nobody needs to know the depth */
-	LlmqEndpoint **endpoints; /* usable ones in order of preference */
+	int max_in_flight;				/* 0: no limit */
+	int max_ready;					/* 0: no limit, and nobody needs to know the depth */
+	const LlmqEndpoint **endpoints; /* usable ones in order of preference */
 	int endpoint_count;
 	LlmqPolicy policy;
-
-	/* Kept by the engine. */
-	int in_flight;			/* deliveries of this worker */
-	int64_t reported_depth; /* that llmq.queue_depth shows; see engine_report.c */
 } LlmqQueue;
 
 typedef enum LlmqDestinationKind
@@ -87,6 +78,7 @@ typedef enum LlmqDestinationKind
 /* Where the outbox messages of a topic, or of the topics with a prefix, go. */
 typedef struct LlmqDestination
 {
+	int number;		   /* in this configuration, from 0 */
 	const char *topic; /* a prefix if it ends in * */
 	LlmqDestinationKind kind;
 	const char *url;		/* notify: the channel */
@@ -99,17 +91,6 @@ typedef struct LlmqDestination
 	int max_attempts;
 	int max_in_flight; /* of one topic */
 	bool enabled;
-
-	/* Kept by the relay. */
-	int in_flight; /* messages of this worker */
-	int answered;  /* attempts in a row that did not run out of time, as far as that counts */
-	int topics;	   /* of those held in memory */
-	/* Topics with messages: */
-	int swept;		/* the sweep has come to so many */
-	int left_out;	/* so many found no place since it began, */
-	int first_left; /* the first of them as the sweep counts; 0: none */
-	int waiting;	/* in the sweep before */
-	int resume;		/* those before this one had their chance in the sweep before */
 } LlmqDestination;
 
 typedef struct LlmqConfig LlmqConfig;
@@ -119,19 +100,24 @@ extern LlmqConfig *llmq_config_parse(const char *json, char *error, size_t error
 extern void llmq_config_destroy(LlmqConfig *config);
 
 /* By name; NULL if there is none, or config is NULL. */
-extern LlmqQueue *llmq_config_queue(const LlmqConfig *config, const char *name);
-extern LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *name);
+extern const LlmqQueue *llmq_config_queue(const LlmqConfig *config, const char *name);
+extern const LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *name);
+
+/* How many there are; 0 if config is NULL. */
+extern int llmq_config_endpoint_count(const LlmqConfig *config);
+extern int llmq_config_queue_count(const LlmqConfig *config);
+extern int llmq_config_destination_count(const LlmqConfig *config);
 
 /* By number, from 0; NULL behind the last. */
-extern LlmqEndpoint *llmq_config_endpoint_at(const LlmqConfig *config, int number);
-extern LlmqQueue *llmq_config_queue_at(const LlmqConfig *config, int number);
-extern LlmqDestination *llmq_config_destination_at(const LlmqConfig *config, int number);
+extern const LlmqEndpoint *llmq_config_endpoint_at(const LlmqConfig *config, int number);
+extern const LlmqQueue *llmq_config_queue_at(const LlmqConfig *config, int number);
+extern const LlmqDestination *llmq_config_destination_at(const LlmqConfig *config, int number);
 
 /*
  * Where the messages of a topic go: the destination of that very topic, else the one
  * with the longest prefix, be they enabled or not.  NULL: they wait to be pulled.
  */
-extern LlmqDestination *llmq_config_route(const LlmqConfig *config, const char *topic);
+extern const LlmqDestination *llmq_config_route(const LlmqConfig *config, const char *topic);
 
 /*
  * Lays a job's policy (JSON object, or NULL) over its queue's.  False when it

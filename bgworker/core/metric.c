@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobs/settle.h"
+#include "json/json_write.h"
 
 #define MAX_LABELS 3
 
@@ -42,7 +42,6 @@ typedef struct Writer
 	const char *name; /* of the family under way */
 	const char *type;
 	const char *help;
-	bool any_family;
 	bool any_sample; /* of this family */
 } Writer;
 
@@ -204,43 +203,61 @@ write_head(Writer *writer)
 		llmq_buffer_printf(writer->buffer, "# HELP %s %s\n# TYPE %s %s\n", writer->name,
 						   writer->help, writer->name, writer->type);
 	else
-		llmq_buffer_printf(writer->buffer,
-						   "%s{\"name\":\"%s\",\"type\":\"%s\",\"help\":\"%s\",\"samples\":[",
-						   writer->any_family ? "," : "", writer->name, writer->type, writer->help);
-	writer->any_family = writer->any_sample = true;
+	{
+		llmq_write_open(writer->buffer, '{');
+		llmq_write_member_text(writer->buffer, "name", writer->name);
+		llmq_write_member_text(writer->buffer, "type", writer->type);
+		llmq_write_member_text(writer->buffer, "help", writer->help);
+		llmq_write_key(writer->buffer, "samples");
+		llmq_write_open(writer->buffer, '[');
+	}
+	writer->any_sample = true;
 }
 
 static void
 end_family(Writer *writer)
 {
 	if (writer->any_sample && writer->form == FORM_JSON)
-		llmq_buffer_append_string(writer->buffer, "]}");
+	{
+		llmq_write_close(writer->buffer, ']');
+		llmq_write_close(writer->buffer, '}');
+	}
+}
+
+static void
+write_sample_json(LlmqBuffer *buffer, const char *suffix, Labels labels, double value)
+{
+	llmq_write_open(buffer, '[');
+	llmq_write_text(buffer, suffix);
+	llmq_write_open(buffer, '{');
+	for (int i = 0; labels[i] != NULL; i += 2)
+		llmq_write_member_text(buffer, labels[i], labels[i + 1]);
+	llmq_write_close(buffer, '}');
+	llmq_buffer_printf(buffer, ",%.15g]", value);
+}
+
+static void
+write_sample_text(LlmqBuffer *buffer, const char *name, const char *suffix, Labels labels,
+				  double value)
+{
+	llmq_buffer_printf(buffer, "%s%s", name, suffix);
+	for (int i = 0; labels[i] != NULL; i += 2)
+	{
+		llmq_buffer_printf(buffer, "%c%s=", i == 0 ? '{' : ',', labels[i]);
+		append_quoted(buffer, labels[i + 1]);
+	}
+	llmq_buffer_printf(buffer, "%s %.15g\n", labels[0] == NULL ? "" : "}", value);
 }
 
 static void
 add_sample(Writer *writer, const char *suffix, Labels labels, double value)
 {
-	LlmqBuffer *buffer = writer->buffer;
-	bool json = writer->form == FORM_JSON;
-
 	if (!writer->any_sample)
 		write_head(writer);
-	else if (json)
-		llmq_buffer_append_char(buffer, ',');
-	llmq_buffer_printf(buffer, json ? "[\"%s%s\",{" : "%s%s", json ? "" : writer->name, suffix);
-	if (!json && labels[0] != NULL)
-		llmq_buffer_append_char(buffer, '{');
-	for (int i = 0; labels[i] != NULL; i += 2)
-	{
-		llmq_buffer_printf(buffer, json ? "%s\"%s\":" : "%s%s=", i > 0 ? "," : "", labels[i]);
-		if (json)
-			llmq_settle_append_string(buffer, labels[i + 1]);
-		else
-			append_quoted(buffer, labels[i + 1]);
-	}
-	if (json || labels[0] != NULL)
-		llmq_buffer_append_char(buffer, '}');
-	llmq_buffer_printf(buffer, json ? ",%.15g]" : " %.15g\n", value);
+	if (writer->form == FORM_JSON)
+		write_sample_json(writer->buffer, suffix, labels, value);
+	else
+		write_sample_text(writer->buffer, writer->name, suffix, labels, value);
 }
 
 static void

@@ -14,8 +14,8 @@
 
 #include "base/buffer.h"
 #include "dialects/outcome.h"
-#include "relay/relay.h"
 #include "dialects/reply.h"
+#include "messages/relay_verdict.h"
 
 /*
  * Endpoints that are counted each by itself: the first that a worker called.  Further ones are

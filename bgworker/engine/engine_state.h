@@ -1,120 +1,83 @@
 /*
  * engine_state.h
- *		All that an engine knows.  Private to the engine, as engine_private.h is.
+ *		What an engine is made of, and what its files share.  Private to the engine.
+ *
+ *		engine_session.c	hello, heartbeat, goodbye: the worker's session in the database
+ *		engine_poll.c		looking for work and for changed configuration
+ *		engine_report.c		what the worker says of itself with a poll
+ *		engine_metric.c		what is counted, on its way to those who watch
+ *		agenda.c			which store operation is next, and what came of it
+ *		engine_leave.c		draining and stopping
+ *		engine.c			create, dispatch, timeout
  */
 #ifndef LLMQ_ENGINE_STATE_H
 #define LLMQ_ENGINE_STATE_H
 
-#include "core/config.h"
 #include "engine/engine.h"
-#include "base/heap.h"
-#include "jobs/job_table.h"
-#include "core/metric.h"
-#include "jobs/ready.h"
-#include "relay/relay_state.h"
-#include "transfer/transfer.h"
-
-/* Ended deliveries that wait to be settled, oldest first. */
-typedef struct LlmqJobList
-{
-	LlmqJob *head;
-	LlmqJob *tail;
-	int count;
-} LlmqJobList;
-
-/*
- * Where llmq.ready has been read to.  Transactions take a seq and commit later,
- * in any order: at or below base nothing new can appear, between base and tip it
- * can.  A sweep reads from base again; one that no transaction older than
- * candidate_xid has outlived lets base rise to candidate, which was the tip when
- * candidate_xid was the next transaction id.  (A transaction takes its id before
- * its seqs: it writes the job row first.)
- */
-typedef struct LlmqPosition
-{
-	int64_t base;
-	int64_t tip;
-	int64_t candidate;
-	int64_t candidate_xid; /* 0: no candidate */
-	bool sweeping;		   /* a sweep has begun and has not reached the end */
-	int64_t sweep_at;	   /* it has come to here */
-	int64_t sweep_xid;	   /* the oldest transaction that ran when it began */
-	int64_t sweep_cost_us; /* time spent in its polls; those that failed do not count */
-	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
-} LlmqPosition;
-
-/* A ready job that cannot be claimed for a reason of its own, left alone until then. */
-typedef struct LlmqHeld
-{
-	int64_t seq;
-	int64_t until_us;
-} LlmqHeld;
-
-#define LLMQ_HELD_MAX 64
+#include "jobs/jobs.h"
+#include "relay/relay.h"
 
 /* For metrics_told: nothing yet, so that llmq.metric soon has a new session. */
 #define LLMQ_METRICS_UNTOLD UINT64_MAX
 
-/* Long enough for any number in decimal. */
-#define LLMQ_NUMBER_LENGTH 24
-#define LLMQ_NEVER		   INT64_MAX
-
 struct LlmqEngine
 {
-	LlmqEngineOptions options;
-	LlmqEngineState state;
-	LlmqStore *store;
-	LlmqTransferPool *transfers;
-	LlmqRandom random;
-	LlmqTime now;
+	LlmqCore core;
+	LlmqJobs jobs;
+	LlmqRelay relay;
+
+	bool may_claim; /* a ready job can be claimed, as the agenda was last looked at */
+	char config_hash[40];
+	int hello_failures;
+	int64_t last_heartbeat_us;
+	uint64_t metrics_told;	 /* the count of changes that llmq.metric has, or will have */
+	bool drain_unsaid;		 /* the database does not know yet that this worker drains */
 	int64_t clock_offset_us; /* wall clock less monotonic, as last seen */
 	int64_t clock_set_us;	 /* when that last jumped; LLMQ_NEVER: not yet */
-
-	LlmqConfig *config;
-	char config_hash[40];
-	LlmqReady *ready;
-	LlmqJobTable jobs;
-	LlmqHeap waiting; /* jobs between attempts */
-	LlmqJobList ended;
-	LlmqRelay relay;
-	LlmqMetrics metrics;
-	uint64_t metrics_told; /* the count of changes that llmq.metric has, or will have */
-
-	char worker_id[24];
-	LlmqPosition position;
-	int workers;			 /* how many share the limits of queues and endpoints */
-	int rank;				 /* this one's place among them, from 0 */
-	bool woken;				 /* a poll is wanted now */
-	bool more;				 /* the last poll did not see all */
-	int64_t full_poll_at_us; /* the next poll that looks at everything */
-	int64_t sweep_due_us;	 /* a sweep is wanted then; LLMQ_NEVER: none is */
-	int64_t last_full_poll_us;
-	int64_t last_heartbeat_us;
-	bool heartbeat_shows_work; /* the last one said in_flight > 0 */
-	int64_t hello_at_us;
-	int hello_failures;
-	int64_t store_at_us; /* after a failure: nothing before this */
-	int store_failures;
-	char last_store_error[LLMQ_STORE_ERROR_MAX]; /* logged once, not each second */
-
-	bool operating; /* an operation is under way */
-	LlmqOperation operation;
-	int64_t began_us;
-	LlmqJobList settling; /* the batch under way */
-	int64_t chance_us;	  /* when a ready job that cannot be called now may be */
-	int64_t *claiming;	  /* the seqs under way */
-	int claiming_count;
-	int64_t *suspects; /* one of them has spoiled a claim: to be claimed one by one */
-	int suspect_count;
-	LlmqHeld held[LLMQ_HELD_MAX]; /* the oldest first */
-	int held_count;
 	int64_t prune_at_us;	 /* retention is due */
-	int64_t reconcile_at_us; /* leases that are not known are given back then; LLMQ_NEVER */
-	bool reconcile_again;	 /* and once more later */
-	bool drain_unsaid;		 /* the database does not know yet that this worker drains */
-	bool reports;			 /* the report being written says something */
-	bool polling_sweep;		 /* the poll under way is part of a sweep */
-	int64_t poll_began_us;
+	char last_store_error[LLMQ_STORE_ERROR_MAX]; /* logged once, not each second */
 };
+
+/* engine_session.c */
+extern int llmq_engine_in_hand(const LlmqEngine *engine);
+extern int64_t llmq_engine_hello_due(LlmqEngine *engine);
+extern void llmq_engine_begin_hello(LlmqEngine *engine);
+extern void llmq_engine_complete_hello(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_fail_hello(LlmqEngine *engine, const LlmqRows *rows, bool away);
+extern int64_t llmq_engine_heartbeat_due(LlmqEngine *engine);
+extern void llmq_engine_begin_heartbeat(LlmqEngine *engine);
+extern void llmq_engine_complete_heartbeat(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_fail_heartbeat(LlmqEngine *engine, const LlmqRows *rows, bool away);
+extern int64_t llmq_engine_drain_due(LlmqEngine *engine);
+extern void llmq_engine_begin_drain(LlmqEngine *engine);
+extern void llmq_engine_complete_drain(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_fail_drain(LlmqEngine *engine, const LlmqRows *rows, bool away);
+extern int64_t llmq_engine_reconcile_due(LlmqEngine *engine);
+extern void llmq_engine_begin_reconcile(LlmqEngine *engine);
+extern void llmq_engine_complete_reconcile(LlmqEngine *engine, const LlmqRows *rows);
+extern int64_t llmq_engine_goodbye_due(LlmqEngine *engine);
+extern void llmq_engine_begin_goodbye(LlmqEngine *engine);
+extern void llmq_engine_complete_goodbye(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_fail_goodbye(LlmqEngine *engine, const LlmqRows *rows, bool away);
+
+/* engine_poll.c */
+extern int64_t llmq_engine_poll_due(LlmqEngine *engine);
+extern bool llmq_engine_poll_is_overdue(const LlmqEngine *engine);
+extern void llmq_engine_begin_poll(LlmqEngine *engine);
+extern void llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows);
+extern void llmq_engine_fail_poll(LlmqEngine *engine, const LlmqRows *rows, bool away);
+
+/* engine_report.c */
+extern void llmq_engine_watch_clock(LlmqEngine *engine);
+extern bool llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report);
+extern void llmq_engine_note_pruned(LlmqEngine *engine, int64_t jobs);
+
+/* engine_metric.c */
+extern bool llmq_engine_has_metrics(const LlmqEngine *engine);
+extern bool llmq_engine_tell_metrics(LlmqEngine *engine, LlmqBuffer *json);
+
+/* agenda.c */
+extern int64_t llmq_agenda_due(LlmqEngine *engine);
+extern void llmq_agenda_run(LlmqEngine *engine);
 
 #endif /* LLMQ_ENGINE_STATE_H */

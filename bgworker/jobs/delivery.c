@@ -37,8 +37,8 @@ llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery *delivery,
 	if (verdict->outcome == LLMQ_OUTCOME_PERMANENT)
 		return (LlmqStep){.kind = LLMQ_STEP_DIE, .error_class = verdict->error_class};
 
-	if (wish > LLMQ_WISH_WAIT_MAX_US)
-		wish = LLMQ_WISH_WAIT_MAX_US;
+	if (wish > LLMQ_RETRY_HINT_MAX_US)
+		wish = LLMQ_RETRY_HINT_MAX_US;
 
 	/* A wish that cannot be waited for here is nobody's failure: the delivery does not count. */
 	if (wish > policy->backoff_cap_us || (wish >= 0 && wish + policy->min_attempt_us > left))

@@ -15,9 +15,6 @@
 #include "dialects/reply.h"
 #include "base/retry.h"
 
-/* A provider's wish is never shortened, but a day is the most that is waited for. */
-#define LLMQ_WISH_WAIT_MAX_US (INT64_C(86400) * 1000000)
-
 typedef struct LlmqDelivery
 {
 	int64_t started_us; /* monotonic; the deadline counts from here */

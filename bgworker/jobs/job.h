@@ -24,6 +24,11 @@
 
 #define LLMQ_UUID_LENGTH 36
 
+/*
+ * Deliveries in hand for each call slot: the others wait for their next attempt or to be settled.
+ */
+#define LLMQ_JOBS_PER_SLOT 2
+
 typedef enum LlmqJobState
 {
 	LLMQ_JOB_WAITING, /* for its next attempt; in the engine's heap */
@@ -65,7 +70,7 @@ typedef struct LlmqCall
 typedef struct LlmqJob
 {
 	LlmqCaller caller;
-	struct LlmqJob *previous; /* the engine's list of ended jobs */
+	struct LlmqJob *previous; /* in the list of ended jobs */
 	struct LlmqJob *next;
 	struct LlmqJob *next_in_bucket;
 	LlmqArena *arena;
@@ -106,6 +111,14 @@ typedef struct LlmqJob
 	bool unrecorded;   /* leave the attempts out */
 } LlmqJob;
 
+/* Jobs in some order. */
+typedef struct LlmqJobList
+{
+	LlmqJob *head;
+	LlmqJob *tail;
+	int count;
+} LlmqJobList;
+
 /* The columns of a claimed job, as the store returns them. */
 typedef struct LlmqJobRow
 {
@@ -133,5 +146,8 @@ extern void llmq_job_end_call(LlmqJob *job, bool keep_answer);
 
 /* Notes the call under way as an attempt with this verdict. */
 extern bool llmq_job_add_attempt(LlmqJob *job, const LlmqVerdict *verdict, int64_t now_us);
+
+extern void llmq_job_list_add(LlmqJobList *list, LlmqJob *job);
+extern void llmq_job_list_remove(LlmqJobList *list, LlmqJob *job);
 
 #endif /* LLMQ_JOB_H */

@@ -3,12 +3,11 @@
  *		From a claimed job to a network call and back.
  *
  * A job waits in the heap, has a call under way, or has ended and waits in the
- * list to be settled: llmq_engine_start_job, finish_call and end_delivery are
+ * list to be settled: llmq_jobs_start, finish_call and end_delivery are
  * the moves.
  */
-#include "engine/engine_private.h"
+#include "jobs/jobs.h"
 
-#include <jansson.h>
 #include <stdio.h>
 
 #include "base/secret.h"
@@ -22,11 +21,11 @@
 /* How long to wait when the machine itself had no descriptor or memory for a call. */
 #define LOCAL_TROUBLE_WAIT_US 250000
 
-static bool start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint);
-static void wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, const LlmqChoice *choice);
-static void finish_call(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result);
-static void end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step);
-static void wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us);
+static bool start_call(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint);
+static void wait_for_endpoint(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpointChoice *choice);
+static void finish_call(void *client, LlmqCaller *caller, const LlmqTransferResult *result);
+static void end_delivery(LlmqJobs *jobs, LlmqJob *job, LlmqStep step);
+static void wait_until(LlmqJobs *jobs, LlmqJob *job, int64_t when_us);
 
 /*
  * No endpoint can be called now.  A job waits in place for a quota or a slot as long as
@@ -35,9 +34,9 @@ static void wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us);
  * That counts if it has made calls of its own: one that tried out an endpoint for all is none.
  */
 static void
-wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, const LlmqChoice *choice)
+wait_for_endpoint(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpointChoice *choice)
 {
-	int64_t now = engine->now.mono_us;
+	int64_t now = jobs->core->now.mono_us;
 	int64_t last_start =
 		job->delivery.started_us + job->policy.deadline_us - job->policy.min_attempt_us;
 	bool patient =
@@ -47,8 +46,8 @@ wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, const LlmqChoice *choice)
 	if (choice->when_us <= last_start &&
 		(patient || choice->when_us - now <= job->policy.backoff_cap_us))
 	{
-		llmq_engine_await_quota(engine, job, choice);
-		wait_until(engine, job, choice->when_us);
+		llmq_jobs_await_quota(jobs, job, choice);
+		wait_until(jobs, job, choice->when_us);
 		return;
 	}
 	if (choice->when_us != LLMQ_NEVER)
@@ -60,65 +59,59 @@ wait_for_endpoint(LlmqEngine *engine, LlmqJob *job, const LlmqChoice *choice)
 		step.counted =
 			choice->obstacle != LLMQ_OBSTACLE_PAUSE && job->delivery.attempts > job->probes;
 	}
-	end_delivery(engine, job, step);
+	end_delivery(jobs, job, step);
 }
 
 /* Starts the next attempt of a job that is in no list and no heap, or ends its delivery. */
 void
-llmq_engine_start_job(LlmqEngine *engine, LlmqJob *job)
+llmq_jobs_start(LlmqJobs *jobs, LlmqJob *job)
 {
-	int64_t now = engine->now.mono_us;
-	LlmqChoice choice;
+	int64_t now = jobs->core->now.mono_us;
+	LlmqEndpointChoice choice;
 
-	llmq_engine_await_no_more(engine, job);
+	llmq_jobs_await_no_more(jobs, job);
 	if (llmq_delivery_is_over(&job->policy, &job->delivery, now))
 	{
-		end_delivery(engine, job,
-					 llmq_delivery_expire(&job->policy, &job->delivery, &engine->random));
+		end_delivery(jobs, job,
+					 llmq_delivery_expire(&job->policy, &job->delivery, &jobs->core->random));
 		return;
 	}
-	choice = llmq_engine_choose(engine, job);
+	choice = llmq_jobs_choose(jobs, job);
 	if (choice.endpoint == NULL || choice.when_us > now)
 	{
-		wait_for_endpoint(engine, job, &choice);
+		wait_for_endpoint(jobs, job, &choice);
 		return;
 	}
-	llmq_engine_enter(engine, job, choice.endpoint);
-	if (start_call(engine, job, choice.endpoint))
+	llmq_jobs_enter(jobs, job, choice.endpoint);
+	if (start_call(jobs, job, choice.endpoint))
 		return;
-	llmq_engine_leave(engine, job, choice.endpoint, false);
+	llmq_jobs_leave(jobs, job, choice.endpoint, false);
 	llmq_job_end_call(job, false);
 	if (job->step.kind == LLMQ_STEP_RETRY)
-		wait_until(engine, job, job->step.retry_at_us);
+		wait_until(jobs, job, job->step.retry_at_us);
 	else
-		end_delivery(engine, job, job->step);
+		end_delivery(jobs, job, job->step);
+}
+
+/* When the next attempt can start; LLMQ_NEVER: none waits, or all slots are taken. */
+int64_t
+llmq_jobs_start_time(LlmqJobs *jobs)
+{
+	LlmqHeapNode *next = llmq_heap_top(&jobs->waiting);
+
+	return next != NULL && jobs->calls < jobs->core->options.max_in_flight ? next->key : LLMQ_NEVER;
 }
 
 /* Starts the attempts whose time has come, as far as there are slots. */
 void
-llmq_engine_start_due(LlmqEngine *engine)
+llmq_jobs_start_due(LlmqJobs *jobs)
 {
-	LlmqHeapNode *node;
-
-	while ((node = llmq_heap_top(&engine->waiting)) != NULL && node->key <= engine->now.mono_us &&
-		   llmq_engine_calls(engine) < engine->options.max_in_flight)
+	while (llmq_jobs_start_time(jobs) <= jobs->core->now.mono_us)
 	{
-		llmq_heap_remove(&engine->waiting, node);
-		llmq_engine_start_job(engine, node->owner);
-	}
-}
+		LlmqHeapNode *node = llmq_heap_top(&jobs->waiting);
 
-/* Takes in the transfers that have ended. */
-void
-llmq_engine_collect(LlmqEngine *engine)
-{
-	LlmqTransferResult result;
-
-	while (llmq_transfer_pool_next(engine->transfers, &result))
-	{
-		LlmqCaller *caller = result.owner;
-
-		caller->ended(engine, caller, &result);
+		llmq_heap_remove(&jobs->waiting, node);
+		llmq_jobs_start(jobs, node->owner);
 	}
 }
 
@@ -146,7 +139,7 @@ die(LlmqJob *job, LlmqErrorClass error_class, const char *error)
 
 /* Fills in call->request and what the reply has to know of it. */
 static bool
-write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqReplyOptions *options)
+write_request(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint, LlmqReplyOptions *options)
 {
 	LlmqPrompt prompt = job->prompt;
 	LlmqTarget target = {.api = endpoint->api,
@@ -161,11 +154,11 @@ write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqRepl
 		prompt.model = endpoint->model;
 	if (endpoint->credential != NULL)
 	{
-		target.credential = llmq_secret_read(job->call.arena, engine->options.secrets_directory,
+		target.credential = llmq_secret_read(job->call.arena, jobs->core->options.secrets_directory,
 											 endpoint->credential, reason, sizeof(reason));
 		if (target.credential == NULL)
 		{
-			llmq_engine_note_secret(engine, endpoint, false, reason);
+			llmq_jobs_note_secret(jobs, endpoint, false, reason);
 			job->step = (LlmqStep){.kind = LLMQ_STEP_REDELIVER};
 			job->error = llmq_arena_strdup(job->arena, reason);
 			return false;
@@ -174,7 +167,7 @@ write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqRepl
 	if (endpoint->idempotency_header != NULL)
 		target.idempotency_key = idempotency_key(job, endpoint->name);
 	target.traceparent = job->call.traceparent =
-		llmq_trace_child(job->call.arena, job->traceparent, llmq_random_bits(&engine->random));
+		llmq_trace_child(job->call.arena, job->traceparent, llmq_random_bits(&jobs->core->random));
 	if (!llmq_provider_request(job->call.arena, &target, &prompt, &job->call.request, &error))
 		return die(job, LLMQ_ERROR_BAD_REQUEST, error);
 	options->secret = target.credential;
@@ -186,16 +179,16 @@ write_request(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint, LlmqRepl
 
 /* The machine has no memory for a call just now: no attempt was made, and none is counted. */
 static bool
-wait_for_memory(const LlmqEngine *engine, LlmqJob *job)
+wait_for_memory(const LlmqJobs *jobs, LlmqJob *job)
 {
 	job->step = (LlmqStep){.kind = LLMQ_STEP_RETRY,
-						   .retry_at_us = engine->now.mono_us + LOCAL_TROUBLE_WAIT_US};
+						   .retry_at_us = jobs->core->now.mono_us + LOCAL_TROUBLE_WAIT_US};
 	return false;
 }
 
 /* False: there is no call now, job->step says what comes instead. */
 static bool
-start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
+start_call(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 {
 	LlmqCall *call = &job->call;
 	LlmqReplyOptions options = {.api = endpoint->api,
@@ -203,163 +196,201 @@ start_call(LlmqEngine *engine, LlmqJob *job, LlmqEndpoint *endpoint)
 								.max_bytes = endpoint->max_response_bytes,
 								.accept_truncated = job->policy.accept_truncated,
 								.require_json = job->policy.require_json};
-	LlmqClocks clocks = {
-		.connect_us = endpoint->connect_timeout_us,
-		.first_byte_us = endpoint->first_byte_timeout_us,
-		.idle_us = endpoint->idle_timeout_us,
-		.attempt_us = llmq_delivery_attempt_us(&job->policy, &job->delivery, engine->now.mono_us)};
+	LlmqClocks clocks = {.connect_us = endpoint->connect_timeout_us,
+						 .first_byte_us = endpoint->first_byte_timeout_us,
+						 .idle_us = endpoint->idle_timeout_us,
+						 .attempt_us = llmq_delivery_attempt_us(&job->policy, &job->delivery,
+																jobs->core->now.mono_us)};
 	char error[CALL_ERROR_MAX];
 
 	call->arena =
 		llmq_arena_create(CALL_BASE_BYTES + CALL_BYTES_PER_BYTE * endpoint->max_response_bytes);
 	if (call->arena == NULL)
-		return wait_for_memory(engine, job);
-	if (!write_request(engine, job, endpoint, &options))
+		return wait_for_memory(jobs, job);
+	if (!write_request(jobs, job, endpoint, &options))
 		return false;
 	call->endpoint = llmq_arena_strdup(call->arena, endpoint->name);
-	call->started_us = engine->now.mono_us;
-	call->started_wall_us = engine->now.wall_us;
+	call->started_us = jobs->core->now.mono_us;
+	call->started_wall_us = jobs->core->now.wall_us;
 	call->reply = llmq_reply_create(call->arena, &options);
 	if (call->reply == NULL || call->endpoint == NULL)
-		return wait_for_memory(engine, job);
+		return wait_for_memory(jobs, job);
+	job->caller = (LlmqCaller){jobs, finish_call};
 	call->transfer =
-		llmq_transfer_start(engine->transfers, &call->request, llmq_reply_sink(call->reply),
-							&clocks, &job->caller, engine->now.mono_us, error, sizeof(error));
+		llmq_transfer_start(jobs->core->transfers, &call->request, llmq_reply_sink(call->reply),
+							&clocks, &job->caller, jobs->core->now.mono_us, error, sizeof(error));
 	if (call->transfer == NULL)
 		return die(job, LLMQ_ERROR_INTERNAL, error);
-	job->caller.ended = finish_call;
 	job->state = LLMQ_JOB_CALLING;
-	endpoint->in_flight++;
-	llmq_metric_begin_call(&engine->metrics, job->call.endpoint);
+	jobs->calls++;
+	llmq_jobs_limits_of(jobs, endpoint)->in_flight++;
+	llmq_metric_begin_call(&jobs->core->metrics, job->call.endpoint);
 	return true;
 }
 
 /* The endpoint of the call under way has one call less; returns it, if it is still there. */
-static LlmqEndpoint *
-leave_endpoint(LlmqEngine *engine, LlmqJob *job)
+static const LlmqEndpoint *
+leave_endpoint(LlmqJobs *jobs, LlmqJob *job)
 {
-	LlmqEndpoint *endpoint = llmq_config_endpoint(engine->config, job->call.endpoint);
+	const LlmqEndpoint *endpoint = llmq_config_endpoint(jobs->core->config, job->call.endpoint);
 
-	if (endpoint != NULL && endpoint->in_flight > 0)
-		endpoint->in_flight--;
-	llmq_metric_end_call(&engine->metrics, job->call.endpoint);
+	jobs->calls--;
+	if (endpoint != NULL && llmq_jobs_limits_of(jobs, endpoint)->in_flight > 0)
+		llmq_jobs_limits_of(jobs, endpoint)->in_flight--;
+	llmq_metric_end_call(&jobs->core->metrics, job->call.endpoint);
 	return endpoint;
 }
 
-/* A provider that is out of quota or overloaded is left alone for as long as it wishes. */
+/* A provider that is out of quota or overloaded is left alone for as long as it asks for. */
 static void
-heed_wish(LlmqEngine *engine, const LlmqJob *job)
+heed_hint(LlmqJobs *jobs, const LlmqJob *job)
 {
 	const LlmqVerdict *verdict = &job->verdict;
-	LlmqEndpoint *endpoint = llmq_config_endpoint(engine->config, job->call.endpoint);
+	const LlmqEndpoint *endpoint = llmq_config_endpoint(jobs->core->config, job->call.endpoint);
 	bool refused = verdict->http_status == 429 || verdict->http_status == 529;
-	int64_t wish = refused ? verdict->retry_after_us : -1;
+	int64_t hint = refused ? verdict->retry_after_us : -1;
+	int64_t until;
 
-	/* A limit's reset may say when it is whole again: a refusal's own wish comes before it. */
-	if (wish < 0)
-		wish = verdict->exhausted_us;
-	if (wish > LLMQ_WISH_WAIT_MAX_US)
-		wish = LLMQ_WISH_WAIT_MAX_US;
-	if (endpoint != NULL && wish > 0 && endpoint->paused_until_us < engine->now.mono_us + wish)
-		endpoint->paused_until_us = engine->now.mono_us + wish;
+	/* A limit's reset may say when it is whole again: a refusal's own hint comes before it. */
+	if (hint < 0)
+		hint = verdict->exhausted_us;
+	if (hint > LLMQ_RETRY_HINT_MAX_US)
+		hint = LLMQ_RETRY_HINT_MAX_US;
+	until = jobs->core->now.mono_us + hint;
+	if (endpoint != NULL && hint > 0 &&
+		llmq_jobs_limits_of(jobs, endpoint)->paused_until_us < until)
+		llmq_jobs_limits_of(jobs, endpoint)->paused_until_us = until;
+}
+
+/* What a call cost, as llmq.cost has it; 0 where a price or a count that it needs is not known. */
+static double
+cost_of(const LlmqEndpoint *endpoint, const LlmqVerdict *verdict)
+{
+	int64_t input = verdict->input_tokens;
+	int64_t cached = verdict->cached_tokens > 0 ? verdict->cached_tokens : 0;
+	double cached_price;
+	double cost;
+
+	if (endpoint == NULL || verdict->billing != LLMQ_BILLING_BILLED || input < 0 ||
+		endpoint->input_price < 0)
+		return 0;
+	if (cached > input)
+		cached = input;
+	cached_price = endpoint->cached_price < 0 ? endpoint->input_price : endpoint->cached_price;
+	cost = (double) (input - cached) * endpoint->input_price + (double) cached * cached_price;
+	if (verdict->output_tokens > 0 && endpoint->output_price > 0)
+		cost += (double) verdict->output_tokens * endpoint->output_price;
+	return cost / 1e6;
+}
+
+/* Counts the call that a job has made, with its verdict. */
+static void
+count_call(LlmqJobs *jobs, const LlmqJob *job)
+{
+	const LlmqEndpoint *endpoint = llmq_config_endpoint(jobs->core->config, job->call.endpoint);
+
+	llmq_metric_count_call(&jobs->core->metrics, job->call.endpoint, &job->verdict,
+						   jobs->core->now.mono_us - job->call.started_us,
+						   cost_of(endpoint, &job->verdict));
 }
 
 /* Notes the attempt that the call was, with its verdict. */
 static void
-conclude_call(LlmqEngine *engine, LlmqJob *job, LlmqTransferEnd end, const char *detail)
+conclude_call(LlmqJobs *jobs, LlmqJob *job, LlmqTransferEnd end, const char *detail)
 {
-	LlmqEndpoint *endpoint = leave_endpoint(engine, job);
+	const LlmqEndpoint *endpoint = leave_endpoint(jobs, job);
 
-	llmq_reply_finish(job->call.reply, end, detail, engine->now.wall_us, &job->verdict);
+	llmq_reply_finish(job->call.reply, end, detail, jobs->core->now.wall_us, &job->verdict);
 	if (endpoint != NULL && end == LLMQ_END_INTERRUPTED)
-		llmq_engine_leave(engine, job, endpoint, true);
+		llmq_jobs_leave(jobs, job, endpoint, true);
 	else if (endpoint != NULL)
-		llmq_engine_note_call(engine, job, endpoint);
-	llmq_engine_count_call(engine, job);
+		llmq_jobs_note_call(jobs, job, endpoint);
+	count_call(jobs, job);
 	job->delivery.attempts++;
 	job->delivery.attempts_here++;
-	if (!llmq_job_add_attempt(job, &job->verdict, engine->now.mono_us))
-		llmq_engine_log(engine, LLMQ_LOG_WARNING,
-						"job %s: out of memory, an attempt is not recorded", job->job_id);
+	if (!llmq_job_add_attempt(job, &job->verdict, jobs->core->now.mono_us))
+		llmq_core_log(jobs->core, LLMQ_LOG_WARNING,
+					  "job %s: out of memory, an attempt is not recorded", job->job_id);
 }
 
 static void
-finish_call(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result)
+finish_call(void *client, LlmqCaller *caller, const LlmqTransferResult *result)
 {
+	LlmqJobs *jobs = client;
 	LlmqJob *job = (LlmqJob *) caller;
-	LlmqEndpoint *endpoint;
+	const LlmqEndpoint *endpoint;
 	LlmqStep step;
 
 	if (result->local_trouble)
 	{
-		llmq_engine_log(engine, LLMQ_LOG_WARNING, "job %s: no call was made: %s", job->job_id,
-						result->detail);
-		endpoint = leave_endpoint(engine, job);
+		llmq_core_log(jobs->core, LLMQ_LOG_WARNING, "job %s: no call was made: %s", job->job_id,
+					  result->detail);
+		endpoint = leave_endpoint(jobs, job);
 		if (endpoint != NULL)
-			llmq_engine_leave(engine, job, endpoint, false);
+			llmq_jobs_leave(jobs, job, endpoint, false);
 		llmq_job_end_call(job, false);
-		wait_until(engine, job, engine->now.mono_us + LOCAL_TROUBLE_WAIT_US);
-		if (engine->state >= LLMQ_ENGINE_DRAINING)
-			llmq_engine_interrupt(engine, job);
+		wait_until(jobs, job, jobs->core->now.mono_us + LOCAL_TROUBLE_WAIT_US);
+		if (jobs->core->state >= LLMQ_ENGINE_DRAINING)
+			llmq_jobs_interrupt(jobs, job);
 		return;
 	}
-	conclude_call(engine, job, result->end, result->detail[0] == '\0' ? NULL : result->detail);
-	heed_wish(engine, job);
-	step = llmq_delivery_next(&job->policy, &job->delivery, &job->verdict, engine->now.mono_us,
-							  &engine->random);
-	llmq_engine_log(
-		engine, LLMQ_LOG_DEBUG, "job %s delivery %d attempt %d: %s %s", job->job_id,
+	conclude_call(jobs, job, result->end, result->detail[0] == '\0' ? NULL : result->detail);
+	heed_hint(jobs, job);
+	step = llmq_delivery_next(&job->policy, &job->delivery, &job->verdict, jobs->core->now.mono_us,
+							  &jobs->core->random);
+	llmq_core_log(
+		jobs->core, LLMQ_LOG_DEBUG, "job %s delivery %d attempt %d: %s %s", job->job_id,
 		job->delivery_number, job->delivery.attempts, llmq_outcome_name(job->verdict.outcome),
 		job->verdict.error_class == LLMQ_ERROR_NONE ? ""
 													: llmq_error_name(job->verdict.error_class));
 	if (llmq_delivery_may_fall_back(&job->policy, &job->delivery, &job->verdict, &step,
-									engine->now.mono_us) &&
-		llmq_engine_fall_back(engine, job))
-		step = (LlmqStep){.kind = LLMQ_STEP_RETRY, .retry_at_us = engine->now.mono_us};
+									jobs->core->now.mono_us) &&
+		llmq_jobs_fall_back(jobs, job))
+		step = (LlmqStep){.kind = LLMQ_STEP_RETRY, .retry_at_us = jobs->core->now.mono_us};
 	llmq_job_end_call(job, step.kind == LLMQ_STEP_SUCCEED || step.kind == LLMQ_STEP_DIE);
-	if (step.kind == LLMQ_STEP_RETRY && engine->state >= LLMQ_ENGINE_DRAINING)
-		end_delivery(engine, job,
+	if (step.kind == LLMQ_STEP_RETRY && jobs->core->state >= LLMQ_ENGINE_DRAINING)
+		end_delivery(jobs, job,
 					 (LlmqStep){.kind = LLMQ_STEP_REDELIVER,
 								.error_class = job->verdict.error_class,
-								.delay_us = step.retry_at_us - engine->now.mono_us});
+								.delay_us = step.retry_at_us - jobs->core->now.mono_us});
 	else if (step.kind == LLMQ_STEP_RETRY)
-		wait_until(engine, job, step.retry_at_us);
+		wait_until(jobs, job, step.retry_at_us);
 	else
-		end_delivery(engine, job, step);
+		end_delivery(jobs, job, step);
 }
 
 /* Ends a delivery in which nothing is under way: it is not counted, and another may come at once.
  */
 void
-llmq_engine_give_back(LlmqEngine *engine, LlmqJob *job)
+llmq_jobs_give_back(LlmqJobs *jobs, LlmqJob *job)
 {
-	end_delivery(engine, job,
+	end_delivery(jobs, job,
 				 (LlmqStep){.kind = LLMQ_STEP_REDELIVER, .error_class = LLMQ_ERROR_INTERRUPTED});
 }
 
 /* Ends what a job is doing, because it was recalled or the engine stops: nothing is counted. */
 void
-llmq_engine_interrupt(LlmqEngine *engine, LlmqJob *job)
+llmq_jobs_interrupt(LlmqJobs *jobs, LlmqJob *job)
 {
 	if (job->state == LLMQ_JOB_ENDED)
 		return;
 	if (job->state == LLMQ_JOB_WAITING)
-		llmq_heap_remove(&engine->waiting, &job->timer);
+		llmq_heap_remove(&jobs->waiting, &job->timer);
 	else
 	{
-		llmq_transfer_abort(engine->transfers, job->call.transfer);
-		conclude_call(engine, job, LLMQ_END_INTERRUPTED, "the worker ended the call");
+		llmq_transfer_abort(jobs->core->transfers, job->call.transfer);
+		conclude_call(jobs, job, LLMQ_END_INTERRUPTED, "the worker ended the call");
 		llmq_job_end_call(job, false);
 	}
-	llmq_engine_give_back(engine, job);
+	llmq_jobs_give_back(jobs, job);
 }
 
 static void
-wait_until(LlmqEngine *engine, LlmqJob *job, int64_t when_us)
+wait_until(LlmqJobs *jobs, LlmqJob *job, int64_t when_us)
 {
 	job->state = LLMQ_JOB_WAITING;
 	job->timer.key = when_us;
-	llmq_heap_add(&engine->waiting, &job->timer);
+	llmq_heap_add(&jobs->waiting, &job->timer);
 }
 
 /* The sentence that llmq.job_status and llmq.dead_letter show. */
@@ -380,12 +411,12 @@ describe_end(LlmqJob *job)
 }
 
 static void
-end_delivery(LlmqEngine *engine, LlmqJob *job, LlmqStep step)
+end_delivery(LlmqJobs *jobs, LlmqJob *job, LlmqStep step)
 {
-	llmq_engine_await_no_more(engine, job);
+	llmq_jobs_await_no_more(jobs, job);
 	job->state = LLMQ_JOB_ENDED;
 	job->step = step;
 	if (job->error == NULL)
 		job->error = describe_end(job);
-	llmq_job_list_add(&engine->ended, job);
+	llmq_job_list_add(&jobs->ended, job);
 }

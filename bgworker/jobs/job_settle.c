@@ -5,11 +5,12 @@
  * What was paid for is in hand until its commit is known: a batch that fails is tried
  * again, together when the trouble is one that passes, else one by one.
  */
-#include "engine/engine_private.h"
+#include "jobs/jobs.h"
 
 #include <string.h>
 
 #include "jobs/settle.h"
+#include "json/json_write.h"
 
 /*
  * A delivery whose settling keeps failing is cut down, given up as dead, and in the
@@ -23,98 +24,97 @@
 
 /* When the next ended job may be settled; LLMQ_NEVER: there is none. */
 int64_t
-llmq_engine_settle_due(const LlmqEngine *engine)
+llmq_jobs_settle_due(const LlmqJobs *jobs)
 {
 	int64_t due = LLMQ_NEVER;
 
-	for (const LlmqJob *job = engine->ended.head; job != NULL; job = job->next)
+	for (const LlmqJob *job = jobs->ended.head; job != NULL; job = job->next)
 	{
 		if (job->settle_at_us < due)
 			due = job->settle_at_us;
-		if (due <= engine->now.mono_us)
+		if (due <= jobs->core->now.mono_us)
 			break;
 	}
 	return due;
 }
 
 void
-llmq_engine_begin_settle(LlmqEngine *engine)
+llmq_jobs_begin_settle(LlmqJobs *jobs)
 {
 	int most = LLMQ_SETTLE_BATCH_JOBS;
 	LlmqBuffer entries;
 	LlmqJob *next;
 
 	llmq_buffer_init(&entries, LLMQ_SETTLE_MAX_BYTES);
-	for (LlmqJob *job = engine->ended.head; job != NULL; job = next)
+	llmq_write_open(&entries, '[');
+	for (LlmqJob *job = jobs->ended.head; job != NULL; job = next)
 	{
 		next = job->next;
-		if (job->settle_at_us > engine->now.mono_us)
+		if (job->settle_at_us > jobs->core->now.mono_us)
 			continue;
 		if (job->settle_most > 0 && job->settle_most < most)
 			most = job->settle_most;
-		if (engine->settling.count > 0 &&
-			(engine->settling.count >= most || entries.len >= LLMQ_SETTLE_BATCH_BYTES))
+		if (jobs->settling.count > 0 &&
+			(jobs->settling.count >= most || entries.len >= LLMQ_SETTLE_BATCH_BYTES))
 			break;
-		llmq_buffer_append_char(&entries, engine->settling.count == 0 ? '[' : ',');
 		llmq_settle_append(&entries, job);
-		llmq_job_list_remove(&engine->ended, job);
-		llmq_job_list_add(&engine->settling, job);
+		llmq_job_list_remove(&jobs->ended, job);
+		llmq_job_list_add(&jobs->settling, job);
 	}
-	llmq_buffer_append_char(&entries, ']');
-	llmq_engine_begin(
-		engine, LLMQ_OP_SETTLE,
-		(const char *[]){engine->worker_id, entries.failed ? "" : llmq_buffer_string(&entries)});
+	llmq_write_close(&entries, ']');
+	llmq_core_begin(jobs->core, LLMQ_OP_SETTLE,
+					(const char *[]){jobs->core->worker_id,
+									 entries.failed ? "" : llmq_buffer_string(&entries)});
 	llmq_buffer_free(&entries);
 }
 
 static void
-forget_job(LlmqEngine *engine, LlmqJob *job)
+forget_job(LlmqJobs *jobs, LlmqJob *job)
 {
-	LlmqQueue *queue = llmq_config_queue(engine->config, job->queue);
+	const LlmqQueue *queue = llmq_config_queue(jobs->core->config, job->queue);
 
-	if (queue != NULL && queue->in_flight > 0)
-		queue->in_flight--;
-	llmq_job_table_remove(&engine->jobs, job);
+	if (queue != NULL && llmq_jobs_state_of(jobs, queue)->in_flight > 0)
+		llmq_jobs_state_of(jobs, queue)->in_flight--;
+	llmq_job_table_remove(&jobs->table, job);
 	llmq_job_destroy(job);
 }
 
 /* A job that was put back is due again: this worker need not wait for a poll to find out. */
 static void
-note_redelivery(LlmqEngine *engine, const LlmqJob *job)
+note_redelivery(LlmqJobs *jobs, const LlmqJob *job)
 {
-	int64_t due = engine->now.mono_us + job->step.delay_us;
-
-	if (job->step.kind == LLMQ_STEP_REDELIVER && engine->full_poll_at_us > due)
-		engine->full_poll_at_us = due;
+	if (job->step.kind == LLMQ_STEP_REDELIVER)
+		llmq_core_poll_by(jobs->core, jobs->core->now.mono_us + job->step.delay_us);
 }
 
 /* Somebody has locked a job: its answer stays in hand, the others of the batch are settled. */
 static void
-settle_later(LlmqEngine *engine, LlmqJob *job)
+settle_later(LlmqJobs *jobs, LlmqJob *job)
 {
-	llmq_job_list_remove(&engine->settling, job);
-	llmq_job_list_add(&engine->ended, job);
-	job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
+	llmq_job_list_remove(&jobs->settling, job);
+	llmq_job_list_add(&jobs->ended, job);
+	job->settle_at_us =
+		jobs->core->now.mono_us + llmq_core_backoff(jobs->core, job->settle_waits++);
 }
 
 /* Counts a delivery that the database has taken, or that came too late. */
 static void
-count_delivery(LlmqEngine *engine, const LlmqJob *job, bool settled)
+count_delivery(LlmqJobs *jobs, const LlmqJob *job, bool settled)
 {
 	static const LlmqDeliveryEnd ends[] = {[LLMQ_STEP_SUCCEED] = LLMQ_DELIVERY_SUCCEEDED,
 										   [LLMQ_STEP_DIE] = LLMQ_DELIVERY_DEAD,
 										   [LLMQ_STEP_REDELIVER] = LLMQ_DELIVERY_RETRY};
 
-	llmq_metric_count_delivery(&engine->metrics,
+	llmq_metric_count_delivery(&jobs->core->metrics,
 							   settled ? ends[job->step.kind] : LLMQ_DELIVERY_LATE,
 							   job->step.error_class);
 }
 
 /* One row of the answer: what became of the delivery of a job. */
 static void
-take_verdict(LlmqEngine *engine, const char *job_id, const char *verdict)
+take_verdict(LlmqJobs *jobs, const char *job_id, const char *verdict)
 {
-	LlmqJob *job = engine->settling.head;
+	LlmqJob *job = jobs->settling.head;
 	bool settled = strcmp(verdict, "settled") == 0;
 
 	while (job != NULL && strcmp(job->job_id, job_id) != 0)
@@ -123,30 +123,30 @@ take_verdict(LlmqEngine *engine, const char *job_id, const char *verdict)
 		return;
 	if (strcmp(verdict, "busy") == 0)
 	{
-		settle_later(engine, job);
+		settle_later(jobs, job);
 		return;
 	}
 	if (!settled)
-		llmq_engine_log(engine, LLMQ_LOG_INFO, "job %s: this delivery came %s", job_id, verdict);
-	count_delivery(engine, job, settled);
-	llmq_job_list_remove(&engine->settling, job);
-	note_redelivery(engine, job);
-	forget_job(engine, job);
+		llmq_core_log(jobs->core, LLMQ_LOG_INFO, "job %s: this delivery came %s", job_id, verdict);
+	count_delivery(jobs, job, settled);
+	llmq_job_list_remove(&jobs->settling, job);
+	note_redelivery(jobs, job);
+	forget_job(jobs, job);
 }
 
 /* What no row spoke of is over all the same. */
 void
-llmq_engine_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
+llmq_jobs_complete_settle(LlmqJobs *jobs, const LlmqRows *rows)
 {
 	for (int i = 0; i < rows->row_count; i++)
-		take_verdict(engine, llmq_rows_cell(rows, i, 0), llmq_rows_cell(rows, i, 1));
-	while (engine->settling.head != NULL)
+		take_verdict(jobs, llmq_rows_cell(rows, i, 0), llmq_rows_cell(rows, i, 1));
+	while (jobs->settling.head != NULL)
 	{
-		LlmqJob *job = engine->settling.head;
+		LlmqJob *job = jobs->settling.head;
 
-		llmq_job_list_remove(&engine->settling, job);
-		note_redelivery(engine, job);
-		forget_job(engine, job);
+		llmq_job_list_remove(&jobs->settling, job);
+		note_redelivery(jobs, job);
+		forget_job(jobs, job);
 	}
 }
 
@@ -158,36 +158,37 @@ llmq_engine_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
  * until who waits does so alone.
  */
 void
-llmq_engine_fail_settle(LlmqEngine *engine, const LlmqRows *rows)
+llmq_jobs_fail_settle(LlmqJobs *jobs, const LlmqRows *rows)
 {
-	int count = engine->settling.count;
+	int count = jobs->settling.count;
 	bool passes = llmq_store_error_passes(rows->sqlstate);
 
-	while (engine->settling.head != NULL)
+	while (jobs->settling.head != NULL)
 	{
-		LlmqJob *job = engine->settling.head;
+		LlmqJob *job = jobs->settling.head;
 
-		llmq_job_list_remove(&engine->settling, job);
-		llmq_job_list_add(&engine->ended, job);
+		llmq_job_list_remove(&jobs->settling, job);
+		llmq_job_list_add(&jobs->ended, job);
 		if (passes)
 		{
 			if (strcmp(rows->sqlstate, LOCK_NOT_AVAILABLE) == 0)
 				job->settle_most = (count + 1) / 2;
 			job->settle_at_us =
-				engine->now.mono_us + llmq_engine_backoff(engine, job->settle_waits++);
+				jobs->core->now.mono_us + llmq_core_backoff(jobs->core, job->settle_waits++);
 			continue;
 		}
 		job->settle_most = 1;
 		if (count > 1)
 			continue; /* at once, one by one */
-		job->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, job->settle_failures);
+		job->settle_at_us =
+			jobs->core->now.mono_us + llmq_core_backoff(jobs->core, job->settle_failures);
 		job->settle_failures++;
 		job->raw_response = job->settle_failures >= SETTLE_FAILURES_RAW;
 		job->unrecorded = job->settle_failures >= SETTLE_FAILURES_UNRECORDED;
 		if (job->settle_failures == SETTLE_FAILURES_DEAD)
-			llmq_engine_log(engine, LLMQ_LOG_WARNING,
-							"job %s goes dead: the answer could not be stored: %s", job->job_id,
-							rows->error);
+			llmq_core_log(jobs->core, LLMQ_LOG_WARNING,
+						  "job %s goes dead: the answer could not be stored: %s", job->job_id,
+						  rows->error);
 		if (job->settle_failures >= SETTLE_FAILURES_DEAD)
 		{
 			job->step = (LlmqStep){.kind = LLMQ_STEP_DIE, .error_class = LLMQ_ERROR_INTERNAL};

@@ -2,51 +2,18 @@
  * settle.c
  *		Writes ended deliveries as the JSON that llmq.worker_settle takes.
  *
- * Written by hand and not through a JSON tree: an answer of megabytes is copied
- * once.  All strings are valid UTF-8 without NUL by then (reply.h).
+ * There is no tree: an answer of megabytes is copied once.  All strings are valid UTF-8 without
+ * NUL by then (reply.h).
  */
 #include "jobs/settle.h"
 
-#include <inttypes.h>
-#include <string.h>
+#include "json/json_write.h"
 
-void
-llmq_settle_append_string(LlmqBuffer *buffer, const char *text)
-{
-	const char *plain = text;
-
-	llmq_buffer_append_char(buffer, '"');
-	for (; *text != '\0'; text++)
-	{
-		unsigned char c = (unsigned char) *text;
-
-		if (c >= 0x20 && c != '"' && c != '\\')
-			continue;
-		llmq_buffer_append(buffer, plain, (size_t) (text - plain));
-		if (c < 0x20)
-			llmq_buffer_printf(buffer, "\\u%04x", c);
-		else
-			llmq_buffer_printf(buffer, "\\%c", c);
-		plain = text + 1;
-	}
-	llmq_buffer_append(buffer, plain, (size_t) (text - plain));
-	llmq_buffer_append_char(buffer, '"');
-}
-
-/* Members follow the first one, which the caller has written. */
 static void
 add_string(LlmqBuffer *buffer, const char *key, const char *value)
 {
-	if (value == NULL)
-		return;
-	llmq_buffer_printf(buffer, ",\"%s\":", key);
-	llmq_settle_append_string(buffer, value);
-}
-
-static void
-add_int(LlmqBuffer *buffer, const char *key, int64_t value)
-{
-	llmq_buffer_printf(buffer, ",\"%s\":%" PRId64, key, value);
+	if (value != NULL)
+		llmq_write_member_text(buffer, key, value);
 }
 
 /* A count that may be unknown. */
@@ -54,7 +21,7 @@ static void
 add_count(LlmqBuffer *buffer, const char *key, int64_t value)
 {
 	if (value >= 0)
-		add_int(buffer, key, value);
+		llmq_write_member_int(buffer, key, value);
 }
 
 static void
@@ -72,22 +39,23 @@ append_attempt(LlmqBuffer *buffer, const LlmqAttempt *attempt, int number)
 {
 	const LlmqVerdict *verdict = &attempt->verdict;
 
-	llmq_buffer_printf(buffer, "%s{\"attempt\":%d", number > 1 ? "," : "", number);
+	llmq_write_open(buffer, '{');
+	llmq_write_member_int(buffer, "attempt", number);
 	add_string(buffer, "endpoint", attempt->endpoint);
-	add_int(buffer, "started_at", attempt->started_wall_us);
-	add_int(buffer, "duration", attempt->duration_us);
+	llmq_write_member_int(buffer, "started_at", attempt->started_wall_us);
+	llmq_write_member_int(buffer, "duration", attempt->duration_us);
 	add_string(buffer, "outcome", llmq_outcome_name(verdict->outcome));
 	if (verdict->http_status > 0)
-		add_int(buffer, "http_status", verdict->http_status);
+		llmq_write_member_int(buffer, "http_status", verdict->http_status);
 	add_string(buffer, "error_class", llmq_error_name(verdict->error_class));
 	add_string(buffer, "error_message", verdict->error_message);
 	add_count(buffer, "retry_after", verdict->retry_after_us);
 	add_usage(buffer, verdict);
-	add_int(buffer, "bytes_in", (int64_t) verdict->bytes_in);
+	llmq_write_member_int(buffer, "bytes_in", (int64_t) verdict->bytes_in);
 	add_string(buffer, "billing", llmq_billing_name(verdict->billing));
 	add_string(buffer, "request_id", verdict->request_id);
 	add_string(buffer, "traceparent", attempt->traceparent);
-	llmq_buffer_append_char(buffer, '}');
+	llmq_write_close(buffer, '}');
 }
 
 static void
@@ -104,7 +72,7 @@ add_answer(LlmqBuffer *buffer, const LlmqJob *job)
 	add_string(buffer, "response", verdict->response);
 	add_usage(buffer, verdict);
 	if (job->raw_response)
-		llmq_buffer_append_string(buffer, ",\"raw_response\":true");
+		llmq_write_member_bool(buffer, "raw_response", true);
 }
 
 static void
@@ -119,8 +87,8 @@ add_failure(LlmqBuffer *buffer, const LlmqJob *job)
 	else
 	{
 		add_string(buffer, "outcome", "retry");
-		llmq_buffer_printf(buffer, ",\"counted\":%s", job->step.counted ? "true" : "false");
-		add_int(buffer, "delay", job->step.delay_us);
+		llmq_write_member_bool(buffer, "counted", job->step.counted);
+		llmq_write_member_int(buffer, "delay", job->step.delay_us);
 	}
 	add_string(buffer, "error_class", llmq_error_name(job->step.error_class));
 	add_string(buffer, "error_message", job->error);
@@ -131,15 +99,19 @@ llmq_settle_append(LlmqBuffer *buffer, const LlmqJob *job)
 {
 	int number = 0;
 
-	llmq_buffer_printf(buffer, "{\"job_id\":\"%s\",\"delivery\":%d", job->job_id,
-					   job->delivery_number);
+	llmq_write_open(buffer, '{');
+	llmq_write_member_text(buffer, "job_id", job->job_id);
+	llmq_write_member_int(buffer, "delivery", job->delivery_number);
 	if (job->step.kind == LLMQ_STEP_SUCCEED)
 		add_answer(buffer, job);
 	else
 		add_failure(buffer, job);
-	llmq_buffer_append_string(buffer, ",\"attempts\":[");
+	llmq_write_key(buffer, "attempts");
+	llmq_write_open(buffer, '[');
 	for (const LlmqAttempt *attempt = job->unrecorded ? NULL : job->attempts; attempt != NULL;
 		 attempt = attempt->next)
 		append_attempt(buffer, attempt, ++number);
-	return llmq_buffer_append_string(buffer, "]}");
+	llmq_write_close(buffer, ']');
+	llmq_write_close(buffer, '}');
+	return !buffer->failed;
 }

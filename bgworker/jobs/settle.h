@@ -23,7 +23,4 @@
  */
 extern bool llmq_settle_append(LlmqBuffer *buffer, const LlmqJob *job);
 
-/* Appends a text as a JSON string; the text is valid UTF-8. */
-extern void llmq_settle_append_string(LlmqBuffer *buffer, const char *text);
-
 #endif /* LLMQ_SETTLE_H */

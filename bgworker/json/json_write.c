@@ -4,6 +4,7 @@
  */
 #include "json/json_write.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 static void separate(LlmqBuffer *out);
@@ -47,10 +48,24 @@ llmq_write_key(LlmqBuffer *out, const char *name)
 }
 
 void
+llmq_write_name(LlmqBuffer *out, const char *name)
+{
+	llmq_write_text(out, name);
+	llmq_buffer_append_char(out, ':');
+}
+
+void
 llmq_write_raw(LlmqBuffer *out, const char *json)
 {
 	separate(out);
 	llmq_buffer_append_string(out, json);
+}
+
+void
+llmq_write_int(LlmqBuffer *out, int64_t value)
+{
+	separate(out);
+	llmq_buffer_printf(out, "%" PRId64, value);
 }
 
 void
@@ -97,6 +112,20 @@ llmq_write_member_text(LlmqBuffer *out, const char *name, const char *text)
 {
 	llmq_write_key(out, name);
 	llmq_write_text(out, text);
+}
+
+void
+llmq_write_member_int(LlmqBuffer *out, const char *name, int64_t value)
+{
+	llmq_write_key(out, name);
+	llmq_write_int(out, value);
+}
+
+void
+llmq_write_member_bool(LlmqBuffer *out, const char *name, bool value)
+{
+	llmq_write_key(out, name);
+	llmq_write_raw(out, value ? "true" : "false");
 }
 
 void

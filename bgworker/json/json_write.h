@@ -9,6 +9,9 @@
 #ifndef LLMQ_JSON_WRITE_H
 #define LLMQ_JSON_WRITE_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/buffer.h"
 #include "json/json_slice.h"
 
@@ -24,8 +27,13 @@ extern void llmq_write_close_or_drop(LlmqBuffer *out, char bracket, size_t start
 /* Writes a member's name, a word that needs no escaping; its value comes next. */
 extern void llmq_write_key(LlmqBuffer *out, const char *name);
 
+/* The same for a name that is any UTF-8 text. */
+extern void llmq_write_name(LlmqBuffer *out, const char *name);
+
 /* Writes a value that is JSON already (true, null, a literal string with its quotes). */
 extern void llmq_write_raw(LlmqBuffer *out, const char *json);
+
+extern void llmq_write_int(LlmqBuffer *out, int64_t value);
 
 /* Writes UTF-8 text as a string. */
 extern void llmq_write_text(LlmqBuffer *out, const char *text);
@@ -39,6 +47,8 @@ extern void llmq_write_slice(LlmqBuffer *out, LlmqSlice value);
 /* Writes a member: a name, then the value. */
 extern void llmq_write_member(LlmqBuffer *out, const char *name, LlmqSlice value);
 extern void llmq_write_member_text(LlmqBuffer *out, const char *name, const char *text);
+extern void llmq_write_member_int(LlmqBuffer *out, const char *name, int64_t value);
+extern void llmq_write_member_bool(LlmqBuffer *out, const char *name, bool value);
 
 /* Writes a member as it stands in the source. */
 extern void llmq_write_pair(LlmqBuffer *out, LlmqSlice key, LlmqSlice value);

@@ -172,7 +172,7 @@ llmq_limit_draw(LlmqLimit *limit, const LlmqDraw *draw, int64_t now_us, LlmqGran
 /* ---- The worker's side ---------------------------------------------------------------- */
 
 static int64_t
-slot_time(const LlmqSlice *slice, int64_t number)
+slot_time(const LlmqQuotaSlice *slice, int64_t number)
 {
 	return slice->from_us + number * slice->interval_ns / NS_PER_US;
 }
@@ -183,7 +183,7 @@ expire(LlmqQuota *quota, int64_t now_us)
 {
 	for (int i = 0; i < quota->slice_count; i++)
 	{
-		LlmqSlice *slice = &quota->slices[i];
+		LlmqQuotaSlice *slice = &quota->slices[i];
 
 		while (slice->used < slice->count &&
 			   slot_time(slice, slice->used) < now_us - LLMQ_LIMIT_LATE_US)
@@ -191,7 +191,7 @@ expire(LlmqQuota *quota, int64_t now_us)
 	}
 	while (quota->slice_count > 0 && quota->slices[0].used == quota->slices[0].count)
 		memmove(quota->slices, quota->slices + 1,
-				sizeof(LlmqSlice) * (size_t) --quota->slice_count);
+				sizeof(LlmqQuotaSlice) * (size_t) --quota->slice_count);
 }
 
 void
@@ -208,9 +208,9 @@ llmq_quota_take_in(LlmqQuota *quota, const LlmqGrant *grant, int64_t now_us)
 {
 	expire(quota, now_us);
 	if (grant->slots > 0 && quota->slice_count < LLMQ_SLICES)
-		quota->slices[quota->slice_count++] = (LlmqSlice){.from_us = now_us + grant->from_us,
-														  .interval_ns = grant->interval_ns,
-														  .count = grant->slots};
+		quota->slices[quota->slice_count++] = (LlmqQuotaSlice){.from_us = now_us + grant->from_us,
+															   .interval_ns = grant->interval_ns,
+															   .count = grant->slots};
 	quota->tokens += grant->tokens;
 	quota->slot_at_us = now_us + grant->next_us;
 	quota->tokens_at_us = now_us + grant->tokens_in_us;
@@ -232,7 +232,7 @@ slots_by(LlmqQuota *quota, int64_t when_us, int64_t now_us)
 	expire(quota, now_us);
 	for (int i = 0; i < quota->slice_count; i++)
 	{
-		const LlmqSlice *slice = &quota->slices[i];
+		const LlmqQuotaSlice *slice = &quota->slices[i];
 		int64_t last = slice->from_us > when_us
 						   ? 0
 						   : (when_us - slice->from_us) * NS_PER_US / slice->interval_ns + 1;
@@ -285,7 +285,7 @@ next_slot(LlmqQuota *quota, int64_t now_us)
 	expire(quota, now_us);
 	for (int i = 0; i < quota->slice_count; i++)
 	{
-		const LlmqSlice *slice = &quota->slices[i];
+		const LlmqQuotaSlice *slice = &quota->slices[i];
 
 		if (slice->used < slice->count)
 			return most(slot_time(slice, slice->used), now_us);

@@ -78,13 +78,13 @@ extern void
 llmq_limit_draw(LlmqLimit *limit, const LlmqDraw *draw, int64_t now_us, LlmqGrant *grant);
 
 /* Slots of one draw. */
-typedef struct LlmqSlice
+typedef struct LlmqQuotaSlice
 {
 	int64_t from_us;
 	int64_t interval_ns;
 	int64_t count;
 	int64_t used; /* or expired */
-} LlmqSlice;
+} LlmqQuotaSlice;
 
 /* Draws overlap by half a second: two slices are alive, and one more for a clock that limps. */
 #define LLMQ_SLICES 3
@@ -92,7 +92,7 @@ typedef struct LlmqSlice
 /* The worker's side.  All zero is one that has drawn nothing. */
 typedef struct LlmqQuota
 {
-	LlmqSlice slices[LLMQ_SLICES]; /* the oldest first */
+	LlmqQuotaSlice slices[LLMQ_SLICES]; /* the oldest first */
 	int slice_count;
 	int64_t tokens;		  /* may be spent */
 	int64_t charge;		  /* for the next draw */

@@ -38,3 +38,14 @@ llmq_relay_message(LlmqArena *arena, const char *sentence, const char *words, si
 	llmq_buffer_free(&masked);
 	return message;
 }
+
+const char *
+llmq_message_outcome_name(LlmqMessageOutcome outcome)
+{
+	static const char *const names[LLMQ_MESSAGE_OUTCOMES] = {[LLMQ_MESSAGE_SENT] = "sent",
+															 [LLMQ_MESSAGE_RETRY] = "retry",
+															 [LLMQ_MESSAGE_DEAD] = "dead",
+															 [LLMQ_MESSAGE_RETURN] = "return"};
+
+	return names[outcome];
+}

@@ -35,6 +35,19 @@ typedef struct LlmqRelayVerdict
 	int remaining_count;
 } LlmqRelayVerdict;
 
+/* What the relay makes of a message that it has claimed. */
+typedef enum LlmqMessageOutcome
+{
+	LLMQ_MESSAGE_SENT,
+	LLMQ_MESSAGE_RETRY,	 /* the attempt failed; another one after delay_us */
+	LLMQ_MESSAGE_DEAD,	 /* failed for good */
+	LLMQ_MESSAGE_RETURN, /* no attempt was made, or none that counts */
+	LLMQ_MESSAGE_OUTCOMES
+} LlmqMessageOutcome;
+
+/* The word for an outcome, in llmq.worker_settle_messages and in metrics. */
+extern const char *llmq_message_outcome_name(LlmqMessageOutcome outcome);
+
 /*
  * Makes a sentence of ours and a stranger's words (len bytes, which may be any)
  * into text that may be stored: "sentence: words".  secret, or NULL, is hidden.

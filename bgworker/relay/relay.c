@@ -5,7 +5,7 @@
  * A message is queued in its topic, in flight, or ended and waits in the list to be
  * settled: llmq_relay_enqueue, start and llmq_relay_end are the moves.
  */
-#include "engine/engine_private.h"
+#include "relay/relay.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -21,61 +21,9 @@
 #define MACHINE_TROUBLE_WAIT_US 1000000
 
 static bool can_start(const LlmqRelay *relay, const LlmqTopic *topic);
-static void start(LlmqEngine *engine, LlmqMessage *message);
-static void take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result);
-static void leave_flight(LlmqEngine *engine, LlmqMessage *message);
-
-/* ---- Lists --------------------------------------------------------------------------- */
-
-void
-llmq_message_list_add(LlmqMessageList *list, LlmqMessage *message)
-{
-	message->previous = list->tail;
-	message->next = NULL;
-	if (list->tail == NULL)
-		list->head = message;
-	else
-		list->tail->next = message;
-	list->tail = message;
-	list->count++;
-}
-
-void
-llmq_message_list_remove(LlmqMessageList *list, LlmqMessage *message)
-{
-	/* The analyzer does not see that this message is at the list's head no more, and that
-	 * those in a queue or in flight have a topic. */
-	/* NOLINTBEGIN(clang-analyzer-core.NullDereference) */
-	if (message->previous == NULL)
-		list->head = message->next;
-	else
-		message->previous->next = message->next;
-	if (message->next == NULL)
-		list->tail = message->previous;
-	else
-		message->next->previous = message->previous;
-	/* NOLINTEND(clang-analyzer-core.NullDereference) */
-	message->previous = message->next = NULL;
-	list->count--;
-}
-
-void
-llmq_message_destroy(LlmqMessage *message)
-{
-	llmq_arena_destroy(message->arena);
-}
-
-void
-llmq_message_list_free(LlmqMessageList *list)
-{
-	while (list->head != NULL)
-	{
-		LlmqMessage *message = list->head;
-
-		llmq_message_list_remove(list, message);
-		llmq_message_destroy(message);
-	}
-}
+static void start(LlmqRelay *relay, LlmqOutboxMessage *message);
+static void take_end(void *client, LlmqCaller *caller, const LlmqTransferResult *result);
+static void leave_flight(LlmqRelay *relay, LlmqOutboxMessage *message);
 
 void
 llmq_relay_free(LlmqRelay *relay)
@@ -85,6 +33,7 @@ llmq_relay_free(LlmqRelay *relay)
 	llmq_message_list_free(&relay->settling);
 	llmq_relay_free_topics(relay);
 	free(relay->swept_to);
+	free(relay->destinations);
 	memset(relay, 0, sizeof(*relay));
 }
 
@@ -96,79 +45,70 @@ llmq_relay_in_hand(const LlmqRelay *relay)
 
 /* ---- Queues -------------------------------------------------------------------------- */
 
-static void
-leave_queue(LlmqRelay *relay, LlmqMessage *message)
-{
-	llmq_message_list_remove(&message->topic->queue, message);
-	relay->queued--;
-	relay->queued_bytes -= message->body_len;
-}
-
-/* Gives back what is queued of a topic. */
-static void
-return_queue(LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason)
-{
-	while (topic->queue.head != NULL)
-	{
-		LlmqMessage *message = topic->queue.head;
-
-		leave_queue(&engine->relay, message);
-		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, delay_us, reason);
-	}
-}
-
-void
-llmq_relay_pause(LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason)
-{
-	topic->claim_at_us = engine->now.mono_us + delay_us;
-	return_queue(engine, topic, delay_us, reason);
-}
-
 static bool
-is_sure(const LlmqEngine *engine)
+is_sure(const LlmqRelay *relay)
 {
-	return engine->now.mono_us - engine->relay.sure_us < SURE_US;
+	return relay->core->now.mono_us - relay->core->sure_us < SURE_US;
 }
 
 /* Whether what is queued can go to where the topic's messages go now. */
 static bool
-fits(const LlmqTopic *topic)
+fits(const LlmqRelay *relay, const LlmqTopic *topic)
 {
-	return topic->destination != NULL && topic->destination->enabled &&
-		   topic->destination->kind == topic->kind;
+	return llmq_relay_is_open(relay, topic->destination) && topic->destination->kind == topic->kind;
 }
 
 void
-llmq_relay_sort_out(LlmqEngine *engine)
+llmq_relay_sort_out(LlmqRelay *relay)
 {
-	bool all = engine->state != LLMQ_ENGINE_RUNNING || !is_sure(engine);
+	bool all = relay->core->state != LLMQ_ENGINE_RUNNING || !is_sure(relay);
 
-	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
-		if (all || !fits(topic))
-			return_queue(engine, topic, 0, NULL);
+		if (all || !fits(relay, topic))
+			llmq_relay_return_queue(relay, topic, 0, NULL);
 	}
+}
+
+LlmqDestinationState *
+llmq_relay_carry_over(const LlmqRelay *relay, const LlmqConfig *fresh)
+{
+	int count = llmq_config_destination_count(fresh);
+	LlmqDestinationState *states = calloc((size_t) count + 1, sizeof(*states));
+	const LlmqDestination *before;
+
+	for (int i = 0; states != NULL && i < count; i++)
+	{
+		const LlmqDestination *now = llmq_config_destination_at(fresh, i);
+
+		for (int k = 0; (before = llmq_config_destination_at(relay->core->config, k)) != NULL; k++)
+		{
+			if (strcmp(before->topic, now->topic) == 0 && strcmp(before->url, now->url) == 0)
+				states[i].answered = relay->destinations[k].answered;
+		}
+	}
+	return states;
 }
 
 /* Destinations of the configuration before are gone: each topic is routed anew. */
 void
-llmq_relay_take_config(LlmqEngine *engine)
+llmq_relay_take_config(LlmqRelay *relay, LlmqDestinationState *states)
 {
-	LlmqRelay *relay = &engine->relay;
-
+	free(relay->destinations);
+	relay->destinations = states;
 	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
-		topic->destination = llmq_config_route(engine->config, topic->name);
+		topic->destination = llmq_config_route(relay->core->config, topic->name);
 		if (topic->destination != NULL)
 		{
-			topic->destination->topics++;
-			topic->destination->in_flight += topic->in_flight;
+			llmq_relay_state_of(relay, topic->destination)->topics++;
+			llmq_relay_state_of(relay, topic->destination)->in_flight += topic->in_flight;
 		}
-		if (topic->destination == NULL || !topic->destination->enabled)
+		if (!llmq_relay_is_open(relay, topic->destination))
 			topic->more = false;
 		topic->claim_at_us = 0;
 	}
-	llmq_relay_sort_out(engine);
+	llmq_relay_sort_out(relay);
 	/* Topics that had no destination may have one now; a sweep that just begins will tell. */
 	llmq_relay_sweep_afresh(relay);
 }
@@ -176,24 +116,24 @@ llmq_relay_take_config(LlmqEngine *engine)
 /* ---- Messages ------------------------------------------------------------------------ */
 
 void
-llmq_relay_enqueue(LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message)
+llmq_relay_enqueue(LlmqRelay *relay, LlmqTopic *topic, LlmqOutboxMessage *message)
 {
-	message->caller.ended = take_end;
+	message->caller = (LlmqCaller){relay, take_end};
 	message->topic = topic;
 	llmq_message_list_add(&topic->queue, message);
-	engine->relay.queued++;
-	engine->relay.queued_bytes += message->body_len;
+	relay->queued++;
+	relay->queued_bytes += message->body_len;
 }
 
 /* Whether a slot may go to the destination: see LLMQ_RELAY_SHARED. */
 static bool
-is_slot_left(const LlmqRelay *relay, const LlmqDestination *destination)
+is_slot_left(const LlmqRelay *relay, const LlmqDestinationState *state)
 {
 	int shared = LLMQ_RELAY_SHARED - relay->in_flight.count;
 
-	if (destination->in_flight == 0)
-		return shared + (destination->answered > 0 ? LLMQ_RELAY_RESERVED : 0) > 0;
-	return destination->in_flight <= destination->answered && destination->in_flight < shared;
+	if (state->in_flight == 0)
+		return shared + (state->answered > 0 ? LLMQ_RELAY_RESERVED : 0) > 0;
+	return state->in_flight <= state->answered && state->in_flight < shared;
 }
 
 static bool
@@ -201,24 +141,23 @@ can_start(const LlmqRelay *relay, const LlmqTopic *topic)
 {
 	const LlmqDestination *destination = topic->destination;
 
-	return topic->queue.count > 0 && destination != NULL && destination->enabled &&
-		   topic->in_flight < destination->max_in_flight && is_slot_left(relay, destination);
+	return topic->queue.count > 0 && llmq_relay_is_open(relay, destination) &&
+		   topic->in_flight < destination->max_in_flight &&
+		   is_slot_left(relay, llmq_relay_state_of(relay, destination));
 }
 
 void
-llmq_relay_start_due(LlmqEngine *engine)
+llmq_relay_start_due(LlmqRelay *relay)
 {
-	LlmqRelay *relay = &engine->relay;
-
-	if (relay->queued == 0 || engine->state != LLMQ_ENGINE_RUNNING)
+	if (relay->queued == 0 || relay->core->state != LLMQ_ENGINE_RUNNING)
 		return;
-	if (!is_sure(engine))
-		llmq_relay_sort_out(engine);
+	if (!is_sure(relay))
+		llmq_relay_sort_out(relay);
 	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
 		while (can_start(relay, topic))
 		{
-			start(engine, topic->queue.head);
+			start(relay, topic->queue.head);
 			topic->served = true;
 		}
 	}
@@ -227,178 +166,163 @@ llmq_relay_start_due(LlmqEngine *engine)
 
 /* Sends the first message of its topic's queue. */
 static void
-start(LlmqEngine *engine, LlmqMessage *message)
+start(LlmqRelay *relay, LlmqOutboxMessage *message)
 {
 	LlmqTopic *topic = message->topic;
 
-	leave_queue(&engine->relay, message);
-	if (!llmq_relay_send(engine, message))
+	llmq_relay_leave_queue(relay, message);
+	if (!llmq_relay_send(relay, message))
 		return;
-	message->started_us = engine->now.mono_us;
-	llmq_message_list_add(&engine->relay.in_flight, message);
+	message->started_us = relay->core->now.mono_us;
+	llmq_message_list_add(&relay->in_flight, message);
 	topic->in_flight++;
-	topic->destination->in_flight++;
+	llmq_relay_state_of(relay, topic->destination)->in_flight++;
 }
 
 static void
-leave_flight(LlmqEngine *engine, LlmqMessage *message)
+leave_flight(LlmqRelay *relay, LlmqOutboxMessage *message)
 {
 	LlmqTopic *topic = message->topic;
+	LlmqDestinationState *state;
 
-	llmq_message_list_remove(&engine->relay.in_flight, message);
+	llmq_message_list_remove(&relay->in_flight, message);
 	message->transfer = NULL;
 	topic->in_flight--; /* NOLINT(clang-analyzer-core.NullDereference): likewise */
-	if (topic->destination != NULL && topic->destination->in_flight > 0)
-		topic->destination->in_flight--;
+	if (topic->destination == NULL)
+		return;
+	state = llmq_relay_state_of(relay, topic->destination);
+	if (state->in_flight > 0)
+		state->in_flight--;
 }
 
 static int64_t
 heeded(int64_t wish)
 {
-	return wish < LLMQ_WISH_WAIT_MAX_US ? wish : LLMQ_WISH_WAIT_MAX_US;
+	return wish < LLMQ_RETRY_HINT_MAX_US ? wish : LLMQ_RETRY_HINT_MAX_US;
 }
 
 /* What an attempt that failed leads to. */
 static void
-end_failed(LlmqEngine *engine, LlmqMessage *message, const LlmqRelayVerdict *verdict)
+end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict *verdict)
 {
 	const LlmqDestination *destination = message->topic->destination;
 	int64_t delay;
 
 	if (destination == NULL)
 	{
-		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETRY, 0, verdict->message);
+		llmq_relay_end(relay, message, LLMQ_MESSAGE_RETRY, 0, verdict->message);
 		return;
 	}
 	if (message->attempts + 1 >= destination->max_attempts)
 	{
-		llmq_relay_end(engine, message, LLMQ_MESSAGE_DEAD, 0, verdict->message);
+		llmq_relay_end(relay, message, LLMQ_MESSAGE_DEAD, 0, verdict->message);
 		return;
 	}
 	/* A receiver that is down and wishes for little would have all attempts within seconds. */
-	delay = llmq_retry_backoff(&engine->random, destination->backoff_base_us,
+	delay = llmq_retry_backoff(&relay->core->random, destination->backoff_base_us,
 							   destination->backoff_cap_us, message->attempts);
 	if (delay < heeded(verdict->retry_after_us))
 		delay = heeded(verdict->retry_after_us);
-	llmq_relay_end(engine, message, LLMQ_MESSAGE_RETRY, delay, verdict->message);
+	llmq_relay_end(relay, message, LLMQ_MESSAGE_RETRY, delay, verdict->message);
 }
 
 /* The receiver speaks for all of the topic: it wants no more, or not so soon. */
 static void
-heed_receiver(LlmqEngine *engine, LlmqTopic *topic, const LlmqRelayVerdict *verdict)
+heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqRelayVerdict *verdict)
 {
 	int64_t wish = verdict->retry_after_us;
 
 	if (verdict->disable && topic->destination != NULL)
 	{
-		topic->destination->enabled = false;
+		llmq_relay_state_of(relay, topic->destination)->gone = true;
 		topic->more = false;
-		return_queue(engine, topic, 0, NULL);
+		llmq_relay_return_queue(relay, topic, 0, NULL);
 	}
 	else if (verdict->outcome == LLMQ_RELAY_RETRY && wish > 0)
-		llmq_relay_pause(engine, topic, heeded(wish), NULL);
+		llmq_relay_pause(relay, topic, heeded(wish), NULL);
 }
 
 /* An attempt that ran out of time shows a destination that hangs. */
 static void
-note_answer(const LlmqEngine *engine, const LlmqMessage *message, LlmqDestination *destination)
+note_answer(const LlmqRelay *relay, const LlmqOutboxMessage *message,
+			const LlmqDestination *destination)
 {
+	LlmqDestinationState *state;
+
 	if (destination == NULL)
 		return;
-	if (engine->now.mono_us - message->started_us >= destination->timeout_us)
-		destination->answered = 0;
-	else if (destination->answered < LLMQ_RELAY_SHARED)
-		destination->answered++;
+	state = llmq_relay_state_of(relay, destination);
+	if (relay->core->now.mono_us - message->started_us >= destination->timeout_us)
+		state->answered = 0;
+	else if (state->answered < LLMQ_RELAY_SHARED)
+		state->answered++;
 }
 
 /* Takes in how a send has ended. */
 static void
-take_end(LlmqEngine *engine, LlmqCaller *caller, const LlmqTransferResult *result)
+take_end(void *client, LlmqCaller *caller, const LlmqTransferResult *result)
 {
-	LlmqMessage *message = (LlmqMessage *) caller;
+	LlmqRelay *relay = client;
+	LlmqOutboxMessage *message = (LlmqOutboxMessage *) caller;
 	LlmqTopic *topic = message->topic;
 	LlmqRelayVerdict verdict;
 
-	leave_flight(engine, message);
+	leave_flight(relay, message);
 	if (result->local_trouble)
 	{
-		llmq_engine_log(engine, LLMQ_LOG_WARNING, "outbox message %" PRId64 " was not sent: %s",
-						message->id, result->detail);
-		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, MACHINE_TROUBLE_WAIT_US,
+		llmq_core_log(relay->core, LLMQ_LOG_WARNING, "outbox message %" PRId64 " was not sent: %s",
+					  message->id, result->detail);
+		llmq_relay_end(relay, message, LLMQ_MESSAGE_RETURN, MACHINE_TROUBLE_WAIT_US,
 					   result->detail);
 		return;
 	}
-	note_answer(engine, message, topic->destination);
-	llmq_relay_judge(engine, message, result, &verdict);
+	note_answer(relay, message, topic->destination);
+	llmq_relay_judge(relay, message, result, &verdict);
 	message->disables = verdict.disable;
 	if (verdict.outcome == LLMQ_RELAY_RETRY)
-		end_failed(engine, message, &verdict);
+		end_failed(relay, message, &verdict);
 	else
-		llmq_relay_end(engine, message,
+		llmq_relay_end(relay, message,
 					   verdict.outcome == LLMQ_RELAY_SENT ? LLMQ_MESSAGE_SENT : LLMQ_MESSAGE_DEAD,
 					   0, verdict.message);
-	heed_receiver(engine, topic, &verdict);
-}
-
-const char *
-llmq_message_outcome_name(LlmqMessageOutcome outcome)
-{
-	static const char *const names[LLMQ_MESSAGE_OUTCOMES] = {[LLMQ_MESSAGE_SENT] = "sent",
-															 [LLMQ_MESSAGE_RETRY] = "retry",
-															 [LLMQ_MESSAGE_DEAD] = "dead",
-															 [LLMQ_MESSAGE_RETURN] = "return"};
-
-	return names[outcome];
-}
-
-/* Ends a message that is in no list; it is to be settled. */
-void
-llmq_relay_end(LlmqEngine *engine, LlmqMessage *message, LlmqMessageOutcome outcome,
-			   int64_t delay_us, const char *error)
-{
-	message->topic = NULL;
-	message->outcome = outcome;
-	message->delay_us = delay_us;
-	message->error = llmq_arena_strdup(message->arena, error);
-	message->settle_at_us = engine->now.mono_us;
-	llmq_message_list_add(&engine->relay.ended, message);
-	llmq_metric_count_message(&engine->metrics, outcome);
+	heed_receiver(relay, topic, &verdict);
 }
 
 /* ---- The end ------------------------------------------------------------------------- */
 
 static void
-drop_flight(LlmqEngine *engine, LlmqMessage *message)
+drop_flight(LlmqRelay *relay, LlmqOutboxMessage *message)
 {
-	llmq_transfer_abort(engine->transfers, message->transfer);
-	leave_flight(engine, message);
+	llmq_transfer_abort(relay->core->transfers, message->transfer);
+	leave_flight(relay, message);
 }
 
 void
-llmq_relay_stop(LlmqEngine *engine)
+llmq_relay_stop(LlmqRelay *relay)
 {
-	LlmqRelay *relay = &engine->relay;
-
 	while (relay->in_flight.head != NULL)
 	{
-		LlmqMessage *message = relay->in_flight.head;
+		LlmqOutboxMessage *message = relay->in_flight.head;
 
-		drop_flight(engine, message);
-		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, 0, NULL);
+		drop_flight(relay, message);
+		llmq_relay_end(relay, message, LLMQ_MESSAGE_RETURN, 0, NULL);
 	}
 }
 
 void
-llmq_relay_forget(LlmqEngine *engine)
+llmq_relay_forget(LlmqRelay *relay)
 {
-	LlmqRelay *relay = &engine->relay;
+	LlmqRelay fresh = {.core = relay->core, .destinations = relay->destinations};
 
 	while (relay->in_flight.head != NULL)
 	{
-		LlmqMessage *message = relay->in_flight.head;
+		LlmqOutboxMessage *message = relay->in_flight.head;
 
-		drop_flight(engine, message);
+		drop_flight(relay, message);
 		llmq_message_destroy(message);
 	}
+	llmq_relay_free_topics(relay);
+	relay->destinations = NULL;
 	llmq_relay_free(relay);
+	*relay = fresh;
 }

@@ -1,6 +1,6 @@
 /*
  * relay.h
- *		The relay: takes outbox messages to their destinations.  Private to the engine.
+ *		The relay: takes outbox messages to their destinations.
  *
  * A topic's messages are claimed in order of id, under leases, and sent over the
  * same transfer pool as the calls; as many of one topic at once as its destination
@@ -13,11 +13,12 @@
  * committed late, behind that, are found by sweeps, and so are those whose topics found
  * no place in memory.
  *
- *		relay.c		  the way of a message to its destination and back
+ *		relay_message.c messages in hand
  *		relay_topic.c topics: which are in memory, and whose turn it is
  *		relay_look.c  looks and sweeps
  *		relay_store.c claims and settling
  *		relay_send.c  one message as a webhook or an e-mail
+ *		relay.c		  the way of a message to its destination and back
  */
 #ifndef LLMQ_RELAY_H
 #define LLMQ_RELAY_H
@@ -26,43 +27,45 @@
 
 #include "base/buffer.h"
 #include "relay/relay_state.h"
-#include "core/store.h"
-
-struct LlmqEngine;
 
 /* relay.c */
 extern void llmq_relay_free(LlmqRelay *relay);
 /* Messages in hand; while there are any the worker must show that it lives. */
 extern int llmq_relay_in_hand(const LlmqRelay *relay);
 /* Starts what can be started. */
-extern void llmq_relay_start_due(struct LlmqEngine *engine);
-/* The configuration is another. */
-extern void llmq_relay_take_config(struct LlmqEngine *engine);
+extern void llmq_relay_start_due(LlmqRelay *relay);
+/* What is known of the destinations of a new configuration; NULL when memory is out. */
+extern LlmqDestinationState *llmq_relay_carry_over(const LlmqRelay *relay, const LlmqConfig *fresh);
+/* That configuration is in force: each topic is routed anew.  Owns states from now on. */
+extern void llmq_relay_take_config(LlmqRelay *relay, LlmqDestinationState *states);
 /* Takes a claimed message in hand. */
-extern void llmq_relay_enqueue(struct LlmqEngine *engine, LlmqTopic *topic, LlmqMessage *message);
+extern void llmq_relay_enqueue(LlmqRelay *relay, LlmqTopic *topic, LlmqOutboxMessage *message);
 /* Gives back what is queued and must not be sent as things are now. */
-extern void llmq_relay_sort_out(struct LlmqEngine *engine);
+extern void llmq_relay_sort_out(LlmqRelay *relay);
 /* Ends what is under way, too. */
-extern void llmq_relay_stop(struct LlmqEngine *engine);
+extern void llmq_relay_stop(LlmqRelay *relay);
 /* Forgets everything: the leases belong to another session. */
-extern void llmq_relay_forget(struct LlmqEngine *engine);
+extern void llmq_relay_forget(LlmqRelay *relay);
+
+/* relay_message.c */
+extern void llmq_relay_leave_queue(LlmqRelay *relay, LlmqOutboxMessage *message);
+/* Gives back what is queued of a topic. */
+extern void
+llmq_relay_return_queue(LlmqRelay *relay, LlmqTopic *topic, int64_t delay_us, const char *reason);
 /* Gives all messages of a topic in hand back, and claims no more of it for so long. */
 extern void
-llmq_relay_pause(struct LlmqEngine *engine, LlmqTopic *topic, int64_t delay_us, const char *reason);
-extern void llmq_relay_end(struct LlmqEngine *engine, LlmqMessage *message,
-						   LlmqMessageOutcome outcome, int64_t delay_us, const char *error);
-/* The word for an outcome, in llmq.worker_settle_messages and in metrics. */
-extern const char *llmq_message_outcome_name(LlmqMessageOutcome outcome);
-extern void llmq_message_list_add(LlmqMessageList *list, LlmqMessage *message);
-extern void llmq_message_list_remove(LlmqMessageList *list, LlmqMessage *message);
-extern void llmq_message_list_free(LlmqMessageList *list);
-extern void llmq_message_destroy(LlmqMessage *message);
+llmq_relay_pause(LlmqRelay *relay, LlmqTopic *topic, int64_t delay_us, const char *reason);
+extern void llmq_relay_end(LlmqRelay *relay, LlmqOutboxMessage *message, LlmqMessageOutcome outcome,
+						   int64_t delay_us, const char *error);
+extern void llmq_message_list_add(LlmqOutboxList *list, LlmqOutboxMessage *message);
+extern void llmq_message_list_remove(LlmqOutboxList *list, LlmqOutboxMessage *message);
+extern void llmq_message_list_free(LlmqOutboxList *list);
+extern void llmq_message_destroy(LlmqOutboxMessage *message);
 
 /* relay_topic.c */
 extern LlmqTopic *llmq_relay_find_topic(const LlmqRelay *relay, const char *name);
 /* There are messages of a topic, the first of them with this id; swept: a sweep says so. */
-extern void
-llmq_relay_note_topic(struct LlmqEngine *engine, const char *name, int64_t lowest, bool swept);
+extern void llmq_relay_note_topic(LlmqRelay *relay, const char *name, int64_t lowest, bool swept);
 /* Whether a topic that had its turn is to make room for others. */
 extern bool llmq_relay_gives_way(const LlmqRelay *relay, const LlmqTopic *topic);
 /* Puts those that had their turn behind the others. */
@@ -78,31 +81,33 @@ typedef struct LlmqRelayLook
 	const char *topics_after; /* NULL: it does not sweep */
 } LlmqRelayLook;
 
-extern int64_t llmq_relay_look_due(const struct LlmqEngine *engine);
+extern int64_t llmq_relay_look_due(const LlmqRelay *relay);
 /* What a poll that begins now is to look at, as llmq.worker_poll has it. */
-extern void llmq_relay_begin_look(struct LlmqEngine *engine, bool full, LlmqRelayLook *look);
+extern void llmq_relay_begin_look(LlmqRelay *relay, bool full, LlmqRelayLook *look);
 /* control is NULL if it cannot be read. */
-extern void llmq_relay_complete_look(struct LlmqEngine *engine, const json_t *control);
-extern void llmq_relay_fail_look(struct LlmqEngine *engine);
+extern void llmq_relay_complete_look(LlmqRelay *relay, const json_t *control);
+extern void llmq_relay_fail_look(LlmqRelay *relay);
+/* The session is another: ids may begin anew. */
+extern void llmq_relay_forget_tip(LlmqRelay *relay);
 /* A sweep shall begin at once, unless the poll under way begins one. */
 extern void llmq_relay_sweep_afresh(LlmqRelay *relay);
 
 /* relay_send.c: starts the transfer; false if the message has ended instead. */
-extern bool llmq_relay_send(struct LlmqEngine *engine, LlmqMessage *message);
+extern bool llmq_relay_send(LlmqRelay *relay, LlmqOutboxMessage *message);
 /* Says what the end of its transfer means. */
-extern void llmq_relay_judge(struct LlmqEngine *engine, LlmqMessage *message,
+extern void llmq_relay_judge(LlmqRelay *relay, LlmqOutboxMessage *message,
 							 const LlmqTransferResult *result, LlmqRelayVerdict *verdict);
 
 /* relay_store.c */
-extern int64_t llmq_relay_settle_due(const struct LlmqEngine *engine);
-extern int64_t llmq_relay_claim_due(const struct LlmqEngine *engine);
-extern void llmq_relay_begin_claim(struct LlmqEngine *engine);
-extern void llmq_relay_complete_claim(struct LlmqEngine *engine, const LlmqRows *rows);
-extern void llmq_relay_fail_claim(struct LlmqEngine *engine, const LlmqRows *rows);
+extern int64_t llmq_relay_settle_due(const LlmqRelay *relay);
+extern int64_t llmq_relay_claim_due(const LlmqRelay *relay);
+extern void llmq_relay_begin_claim(LlmqRelay *relay);
+extern void llmq_relay_complete_claim(LlmqRelay *relay, const LlmqRows *rows);
+extern void llmq_relay_fail_claim(LlmqRelay *relay, const LlmqRows *rows);
 /* Writes the ids of the messages in hand as an array literal. */
 extern void llmq_relay_list_ids(const LlmqRelay *relay, LlmqBuffer *ids);
-extern void llmq_relay_begin_settle(struct LlmqEngine *engine);
-extern void llmq_relay_complete_settle(struct LlmqEngine *engine, const LlmqRows *rows);
-extern void llmq_relay_fail_settle(struct LlmqEngine *engine, bool passes);
+extern void llmq_relay_begin_settle(LlmqRelay *relay);
+extern void llmq_relay_complete_settle(LlmqRelay *relay, const LlmqRows *rows);
+extern void llmq_relay_fail_settle(LlmqRelay *relay, bool passes);
 
 #endif /* LLMQ_RELAY_H */

@@ -5,7 +5,7 @@
  * A look is part of every poll: it reads llmq.message_pending behind the tip.  A sweep goes
  * through the topics that have pending messages, from the first to the last, a page with a poll.
  */
-#include "engine/engine_private.h"
+#include "relay/relay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,65 +16,62 @@
 
 /* When a poll is wanted for the relay's sake. */
 int64_t
-llmq_relay_look_due(const LlmqEngine *engine)
+llmq_relay_look_due(const LlmqRelay *relay)
 {
-	const LlmqRelay *relay = &engine->relay;
-
 	return relay->sweep_wanted || relay->swept_to != NULL ? relay->sweep_next_us : LLMQ_NEVER;
 }
 
 static void
-begin_sweep(const LlmqConfig *config)
+begin_sweep(LlmqRelay *relay)
 {
-	LlmqDestination *destination;
-
-	for (int i = 0; (destination = llmq_config_destination_at(config, i)) != NULL; i++)
+	for (int i = 0; i < llmq_config_destination_count(relay->core->config); i++)
 	{
-		if (destination->waiting < destination->left_out)
-			destination->waiting = destination->left_out;
-		destination->swept = destination->left_out = destination->first_left = 0;
+		LlmqDestinationState *state = &relay->destinations[i];
+
+		if (state->waiting < state->left_out)
+			state->waiting = state->left_out;
+		state->swept = state->left_out = state->first_left = 0;
 	}
 }
 
 static void
-end_sweep(LlmqEngine *engine)
+end_sweep(LlmqRelay *relay)
 {
-	LlmqDestination *destination;
-
-	for (int i = 0; (destination = llmq_config_destination_at(engine->config, i)) != NULL; i++)
+	for (int i = 0; i < llmq_config_destination_count(relay->core->config); i++)
 	{
+		LlmqDestinationState *state = &relay->destinations[i];
+
 		/* All behind where it resumed have a place; now those before it. */
-		if (destination->resume > 0 && destination->first_left == 0)
-			engine->relay.sweep_wanted = true;
-		destination->resume = destination->first_left;
-		destination->waiting = destination->left_out;
-		destination->left_out = 0;
+		if (state->resume > 0 && state->first_left == 0)
+			relay->sweep_wanted = true;
+		state->resume = state->first_left;
+		state->waiting = state->left_out;
+		state->left_out = 0;
 	}
-	engine->relay.knows_tip = true;
+	relay->knows_tip = true;
 }
 
 void
-llmq_relay_begin_look(LlmqEngine *engine, bool full, LlmqRelayLook *look)
+llmq_relay_begin_look(LlmqRelay *relay, bool full, LlmqRelayLook *look)
 {
-	LlmqRelay *relay = &engine->relay;
 	bool begins;
 
 	relay->polling_sweep = (full || relay->sweep_wanted || relay->swept_to != NULL) &&
-						   engine->now.mono_us >= relay->sweep_next_us;
+						   relay->core->now.mono_us >= relay->sweep_next_us;
 	begins = relay->polling_sweep && relay->swept_to == NULL;
 	if (begins)
-		begin_sweep(engine->config);
+		begin_sweep(relay);
 	/* Whoever wakes may have committed behind others that began later. */
-	relay->sweep_wanted = !begins && (relay->sweep_wanted || engine->woken);
+	relay->sweep_wanted = !begins && (relay->sweep_wanted || relay->core->woken);
 	look->after = begins ? -1 : relay->tip;
 	look->topics_after = begins ? "" : relay->polling_sweep ? relay->swept_to : NULL;
 }
 
 /* The poll has failed, and told nothing. */
 void
-llmq_relay_fail_look(LlmqEngine *engine)
+llmq_relay_fail_look(LlmqRelay *relay)
 {
-	engine->relay.sweep_wanted |= engine->relay.polling_sweep;
+	relay->sweep_wanted |= relay->polling_sweep;
 }
 
 void
@@ -92,11 +89,10 @@ llmq_relay_sweep_afresh(LlmqRelay *relay)
 
 /* A page of the sweep: topics and their lowest ids, in order. */
 static void
-take_page(LlmqEngine *engine, const json_t *messages)
+take_page(LlmqRelay *relay, const json_t *messages)
 {
-	LlmqRelay *relay = &engine->relay;
 	const json_t *page = json_object_get(messages, "page");
-	int64_t pause = (engine->now.mono_us - engine->poll_began_us) * SWEEP_PAUSE_FACTOR;
+	int64_t pause = (relay->core->now.mono_us - relay->core->began_us) * SWEEP_PAUSE_FACTOR;
 	const char *name = NULL;
 	const json_t *entry;
 	size_t i;
@@ -104,7 +100,7 @@ take_page(LlmqEngine *engine, const json_t *messages)
 	json_array_foreach(page, i, entry)
 	{
 		name = json_string_value(json_array_get(entry, 0));
-		llmq_relay_note_topic(engine, name, json_integer_value(json_array_get(entry, 1)), true);
+		llmq_relay_note_topic(relay, name, json_integer_value(json_array_get(entry, 1)), true);
 	}
 	free(relay->swept_to);
 	relay->swept_to = NULL;
@@ -115,17 +111,16 @@ take_page(LlmqEngine *engine, const json_t *messages)
 	}
 	else
 	{
-		end_sweep(engine);
+		end_sweep(relay);
 		if (pause < SWEEP_PAUSE_US)
 			pause = SWEEP_PAUSE_US;
 	}
-	relay->sweep_next_us = engine->now.mono_us + pause;
+	relay->sweep_next_us = relay->core->now.mono_us + pause;
 }
 
 void
-llmq_relay_complete_look(LlmqEngine *engine, const json_t *control)
+llmq_relay_complete_look(LlmqRelay *relay, const json_t *control)
 {
-	LlmqRelay *relay = &engine->relay;
 	json_t *messages = json_object_get(control, "messages");
 	int64_t tip = json_integer_value(json_object_get(messages, "tip"));
 	const char *name;
@@ -133,19 +128,26 @@ llmq_relay_complete_look(LlmqEngine *engine, const json_t *control)
 
 	if (control == NULL)
 	{
-		llmq_relay_fail_look(engine);
+		llmq_relay_fail_look(relay);
 		return;
 	}
 	if (json_is_true(json_object_get(control, "sweep")))
 		llmq_relay_sweep_afresh(relay);
 	if (relay->polling_sweep)
-		take_page(engine, messages);
+		take_page(relay, messages);
 	if (tip > relay->tip)
 		relay->tip = tip;
 	json_object_foreach(json_object_get(messages, "topics"), name, lowest)
-		llmq_relay_note_topic(engine, name, json_integer_value(lowest), false);
+		llmq_relay_note_topic(relay, name, json_integer_value(lowest), false);
 	llmq_relay_rotate(relay);
 	llmq_relay_forget_idle(relay);
 	if (json_is_true(json_object_get(messages, "more")))
-		engine->woken = true;
+		relay->core->woken = true;
+}
+
+void
+llmq_relay_forget_tip(LlmqRelay *relay)
+{
+	relay->tip = 0;
+	llmq_relay_sweep_afresh(relay);
 }

@@ -5,16 +5,16 @@
  * What is wrong with a destination, a missing secret say, is no fault of the message:
  * it goes back, uncounted, until somebody has mended that.
  */
-#include "engine/engine_private.h"
+#include "relay/relay.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "messages/email.h"
 #include "base/secret.h"
-#include "jobs/settle.h"
+#include "json/json_write.h"
+#include "messages/email.h"
 #include "wire/trace.h"
 
 /* When a destination that cannot be used is tried again, unless its row changes before. */
@@ -29,20 +29,20 @@
 
 /* The destination is not fit to be sent to: the topic waits. */
 static bool
-set_aside(LlmqEngine *engine, LlmqMessage *message, const char *reason)
+set_aside(LlmqRelay *relay, LlmqOutboxMessage *message, const char *reason)
 {
 	LlmqTopic *topic = message->topic;
 
-	llmq_engine_log(engine, LLMQ_LOG_WARNING, "outbox messages of topic \"%s\" wait: %s",
-					topic->name, reason);
-	llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, UNUSABLE_WAIT_US, reason);
-	llmq_relay_pause(engine, topic, UNUSABLE_WAIT_US, reason);
+	llmq_core_log(relay->core, LLMQ_LOG_WARNING, "outbox messages of topic \"%s\" wait: %s",
+				  topic->name, reason);
+	llmq_relay_end(relay, message, LLMQ_MESSAGE_RETURN, UNUSABLE_WAIT_US, reason);
+	llmq_relay_pause(relay, topic, UNUSABLE_WAIT_US, reason);
 	return false;
 }
 
 /* The secret of the topic's destination; false, with the message set aside, if it is missing. */
 static bool
-find_secret(LlmqEngine *engine, LlmqMessage *message, const char **secret)
+find_secret(LlmqRelay *relay, LlmqOutboxMessage *message, const char **secret)
 {
 	const char *credential = message->topic->destination->credential;
 	char error[SEND_ERROR_MAX];
@@ -50,22 +50,22 @@ find_secret(LlmqEngine *engine, LlmqMessage *message, const char **secret)
 	*secret = NULL;
 	if (credential == NULL)
 		return true;
-	*secret = llmq_secret_read(message->arena, engine->options.secrets_directory, credential, error,
-							   sizeof(error));
-	return *secret != NULL || set_aside(engine, message, error);
+	*secret = llmq_secret_read(message->arena, relay->core->options.secrets_directory, credential,
+							   error, sizeof(error));
+	return *secret != NULL || set_aside(relay, message, error);
 }
 
 /* After a transfer was asked for: NULL is the machine's trouble, or that of the url. */
 static bool
-has_started(LlmqEngine *engine, LlmqMessage *message, const char *error)
+has_started(LlmqRelay *relay, LlmqOutboxMessage *message, const char *error)
 {
-	return message->transfer != NULL || set_aside(engine, message, error);
+	return message->transfer != NULL || set_aside(relay, message, error);
 }
 
 /* ---- Webhook ------------------------------------------------------------------------- */
 
 static bool
-send_webhook(LlmqEngine *engine, LlmqMessage *message)
+send_webhook(LlmqRelay *relay, LlmqOutboxMessage *message)
 {
 	const LlmqDestination *destination = message->topic->destination;
 	LlmqClocks clocks = {.attempt_us = destination->timeout_us};
@@ -75,34 +75,34 @@ send_webhook(LlmqEngine *engine, LlmqMessage *message)
 	LlmqWebhook webhook = {.url = destination->url,
 						   .headers = destination->headers,
 						   .idempotency_key = message->dedupe_key,
-						   .timestamp_s = engine->now.wall_us / 1000000,
+						   .timestamp_s = relay->core->now.wall_us / 1000000,
 						   .body = message->body,
 						   .body_len = message->body_len};
 
-	if (!find_secret(engine, message, &webhook.secret))
+	if (!find_secret(relay, message, &webhook.secret))
 		return false;
 	snprintf(id, sizeof(id), "%" PRId64, message->id);
 	webhook.id = id;
-	webhook.traceparent =
-		llmq_trace_child(message->arena, message->traceparent, llmq_random_bits(&engine->random));
-	if (!llmq_webhook_request(message->arena, &webhook, engine->options.hmac, &message->request,
-							  &reason))
-		return set_aside(engine, message, reason == NULL ? error : reason);
+	webhook.traceparent = llmq_trace_child(message->arena, message->traceparent,
+										   llmq_random_bits(&relay->core->random));
+	if (!llmq_webhook_request(message->arena, &webhook, relay->core->options.hmac,
+							  &message->request, &reason))
+		return set_aside(relay, message, reason == NULL ? error : reason);
 	message->reply = llmq_webhook_reply_create(message->arena, webhook.secret);
 	if (message->reply != NULL)
 		message->transfer = llmq_transfer_start(
-			engine->transfers, &message->request, llmq_webhook_reply_sink(message->reply), &clocks,
-			&message->caller, engine->now.mono_us, error, sizeof(error));
-	return has_started(engine, message, error);
+			relay->core->transfers, &message->request, llmq_webhook_reply_sink(message->reply),
+			&clocks, &message->caller, relay->core->now.mono_us, error, sizeof(error));
+	return has_started(relay, message, error);
 }
 
 /* ---- E-mail -------------------------------------------------------------------------- */
 
 /* The message is no mail that any server could take. */
 static bool
-refuse(LlmqEngine *engine, LlmqMessage *message, const char *reason)
+refuse(LlmqRelay *relay, LlmqOutboxMessage *message, const char *reason)
 {
-	llmq_relay_end(engine, message, LLMQ_MESSAGE_DEAD, 0, reason);
+	llmq_relay_end(relay, message, LLMQ_MESSAGE_DEAD, 0, reason);
 	return false;
 }
 
@@ -124,7 +124,7 @@ read_texts(LlmqArena *arena, const char *source, const char *const **texts, int 
 
 /* What the SQL could tell already: see llmq.worker_claim_messages. */
 static const char *
-find_fault(LlmqMessage *message)
+find_fault(LlmqOutboxMessage *message)
 {
 	json_t *body = json_loads(message->body, 0, NULL);
 	const char *fault =
@@ -139,7 +139,7 @@ find_fault(LlmqMessage *message)
  * database begin with 1 as well: the time sets them apart.
  */
 static const char *
-mail_id(LlmqMessage *message)
+mail_id(LlmqOutboxMessage *message)
 {
 	return llmq_arena_printf(message->arena, "%" PRId64 ".%" PRIx64, message->id,
 							 message->created_us);
@@ -147,7 +147,7 @@ mail_id(LlmqMessage *message)
 
 /* Turns the body into a request; false, with the reason or NULL for want of memory. */
 static bool
-write_mail(LlmqEngine *engine, LlmqMessage *message, const char *secret, const char **reason)
+write_mail(LlmqRelay *relay, LlmqOutboxMessage *message, const char *secret, const char **reason)
 {
 	const LlmqDestination *destination = message->topic->destination;
 	LlmqEmail email = {.url = destination->url,
@@ -166,7 +166,7 @@ write_mail(LlmqEngine *engine, LlmqMessage *message, const char *secret, const c
 }
 
 static bool
-send_email(LlmqEngine *engine, LlmqMessage *message)
+send_email(LlmqRelay *relay, LlmqOutboxMessage *message)
 {
 	const LlmqDestination *destination = message->topic->destination;
 	LlmqClocks clocks = {.attempt_us = destination->timeout_us};
@@ -174,33 +174,31 @@ send_email(LlmqEngine *engine, LlmqMessage *message)
 	const char *secret;
 	const char *reason;
 
-	if (!find_secret(engine, message, &secret))
+	if (!find_secret(relay, message, &secret))
 		return false;
-	if (!write_mail(engine, message, secret, &reason))
-		return reason == NULL ? set_aside(engine, message, error) : refuse(engine, message, reason);
+	if (!write_mail(relay, message, secret, &reason))
+		return reason == NULL ? set_aside(relay, message, error) : refuse(relay, message, reason);
 	message->mail_reply = llmq_mail_reply_create(message->arena, &message->mail);
 	if (message->mail_reply != NULL)
-		message->transfer = llmq_transfer_start_mail(engine->transfers, &message->mail,
-													 message->mail_reply, &clocks, &message->caller,
-													 engine->now.mono_us, error, sizeof(error));
-	return has_started(engine, message, error);
+		message->transfer = llmq_transfer_start_mail(
+			relay->core->transfers, &message->mail, message->mail_reply, &clocks, &message->caller,
+			relay->core->now.mono_us, error, sizeof(error));
+	return has_started(relay, message, error);
 }
 
 /* Who has not got it yet, for the next attempt. */
 static void
-keep_remaining(LlmqMessage *message, const LlmqRelayVerdict *verdict)
+keep_remaining(LlmqOutboxMessage *message, const LlmqRelayVerdict *verdict)
 {
 	LlmqBuffer list;
 
 	if (verdict->remaining == NULL || verdict->remaining_count == 0)
 		return;
 	llmq_buffer_init(&list, REMAINING_MAX_BYTES);
+	llmq_write_open(&list, '[');
 	for (int i = 0; i < verdict->remaining_count; i++)
-	{
-		llmq_buffer_append_char(&list, i == 0 ? '[' : ',');
-		llmq_settle_append_string(&list, verdict->remaining[i]);
-	}
-	llmq_buffer_append_char(&list, ']');
+		llmq_write_text(&list, verdict->remaining[i]);
+	llmq_write_close(&list, ']');
 	if (!list.failed)
 		message->remaining = llmq_arena_strdup(message->arena, llmq_buffer_string(&list));
 	llmq_buffer_free(&list);
@@ -209,15 +207,15 @@ keep_remaining(LlmqMessage *message, const LlmqRelayVerdict *verdict)
 /* ---- Both ---------------------------------------------------------------------------- */
 
 bool
-llmq_relay_send(LlmqEngine *engine, LlmqMessage *message)
+llmq_relay_send(LlmqRelay *relay, LlmqOutboxMessage *message)
 {
 	return message->topic->destination->kind == LLMQ_DESTINATION_EMAIL
-			   ? send_email(engine, message)
-			   : send_webhook(engine, message);
+			   ? send_email(relay, message)
+			   : send_webhook(relay, message);
 }
 
 void
-llmq_relay_judge(LlmqEngine *engine, LlmqMessage *message, const LlmqTransferResult *result,
+llmq_relay_judge(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqTransferResult *result,
 				 LlmqRelayVerdict *verdict)
 {
 	const char *detail = result->detail[0] == '\0' ? NULL : result->detail;
@@ -228,5 +226,6 @@ llmq_relay_judge(LlmqEngine *engine, LlmqMessage *message, const LlmqTransferRes
 		keep_remaining(message, verdict);
 	}
 	else
-		llmq_webhook_verdict(message->reply, result->end, detail, engine->now.wall_us, verdict);
+		llmq_webhook_verdict(message->reply, result->end, detail, relay->core->now.wall_us,
+							 verdict);
 }

@@ -1,15 +1,15 @@
 /*
  * relay_state.h
- *		What the relay knows: topics, and messages in hand.  Private to the engine.
+ *		What the relay knows: topics, messages in hand, and what it has learned of destinations.
  */
 #ifndef LLMQ_RELAY_STATE_H
 #define LLMQ_RELAY_STATE_H
 
 #include "base/arena.h"
 #include "core/caller.h"
-#include "core/config.h"
+#include "core/core.h"
 #include "messages/email.h"
-#include "transfer/transfer.h"
+#include "messages/relay_verdict.h"
 #include "messages/webhook.h"
 
 /*
@@ -28,21 +28,11 @@
  */
 #define LLMQ_RELAY_TOPICS_MAX 2000
 
-/* What the relay makes of a message that it has claimed. */
-typedef enum LlmqMessageOutcome
-{
-	LLMQ_MESSAGE_SENT,
-	LLMQ_MESSAGE_RETRY,	 /* the attempt failed; another one after delay_us */
-	LLMQ_MESSAGE_DEAD,	 /* failed for good */
-	LLMQ_MESSAGE_RETURN, /* no attempt was made, or none that counts */
-	LLMQ_MESSAGE_OUTCOMES
-} LlmqMessageOutcome;
-
-typedef struct LlmqMessage
+typedef struct LlmqOutboxMessage
 {
 	LlmqCaller caller;
-	struct LlmqMessage *previous;
-	struct LlmqMessage *next;
+	struct LlmqOutboxMessage *previous;
+	struct LlmqOutboxMessage *next;
 	struct LlmqTopic *topic; /* until it has ended */
 	LlmqArena *arena;
 	int64_t id;
@@ -71,14 +61,14 @@ typedef struct LlmqMessage
 	int settle_failures;
 	int64_t settle_at_us;
 	bool solo; /* settles alone, so that it spoils no batch */
-} LlmqMessage;
+} LlmqOutboxMessage;
 
-typedef struct LlmqMessageList
+typedef struct LlmqOutboxList
 {
-	LlmqMessage *head;
-	LlmqMessage *tail;
+	LlmqOutboxMessage *head;
+	LlmqOutboxMessage *tail;
 	int count;
-} LlmqMessageList;
+} LlmqOutboxList;
 
 /* A topic that has messages. */
 typedef struct LlmqTopic
@@ -86,12 +76,12 @@ typedef struct LlmqTopic
 	struct LlmqTopic *next;
 	struct LlmqTopic *next_in_bucket;
 	char *name;
-	LlmqDestination *destination; /* NULL: there is none now */
-	int64_t after;				  /* of its pending messages all up to here were claimed */
-	bool more;					  /* there may be some behind that */
-	int64_t claim_at_us;		  /* none is claimed before */
-	LlmqMessageList queue;		  /* claimed, to be sent in this order */
-	LlmqDestinationKind kind;	  /* that their bodies were made for */
+	const LlmqDestination *destination; /* NULL: there is none now */
+	int64_t after;						/* of its pending messages all up to here were claimed */
+	bool more;							/* there may be some behind that */
+	int64_t claim_at_us;				/* none is claimed before */
+	LlmqOutboxList queue;				/* claimed, to be sent in this order */
+	LlmqDestinationKind kind;			/* that their bodies were made for */
 	int in_flight;
 	int claiming;  /* how many were asked for in the claim under way; 0: it is not part of it */
 	int claimed;   /* how many came */
@@ -100,14 +90,32 @@ typedef struct LlmqTopic
 	bool suspect;  /* it was part of a claim that failed, and is claimed from alone */
 } LlmqTopic;
 
+/* What the relay has learned of a destination; but for what it holds, a change of the configuration
+ * keeps it. */
+typedef struct LlmqDestinationState
+{
+	int in_flight; /* messages of this worker */
+	int answered;  /* attempts in a row that did not run out of time, as far as that counts */
+	int topics;	   /* of those held in memory */
+	bool gone;	   /* its receiver wants no more, which the configuration will say soon */
+	/* Topics with messages: */
+	int swept;		/* the sweep has come to so many */
+	int left_out;	/* so many found no place since it began, */
+	int first_left; /* the first of them as the sweep counts; 0: none */
+	int waiting;	/* in the sweep before */
+	int resume;		/* those before this one had their chance in the sweep before */
+} LlmqDestinationState;
+
 typedef struct LlmqRelay
 {
+	LlmqCore *core;
+	LlmqDestinationState *destinations;		   /* by the number of the destination */
 	LlmqTopic *topics;						   /* whose turn was longest ago first */
 	LlmqTopic *buckets[LLMQ_RELAY_TOPICS_MAX]; /* the same by name */
 	int topic_count;
-	LlmqMessageList in_flight;
-	LlmqMessageList ended;
-	LlmqMessageList settling; /* the batch under way */
+	LlmqOutboxList in_flight;
+	LlmqOutboxList ended;
+	LlmqOutboxList settling; /* the batch under way */
 	int queued;
 	size_t queued_bytes;   /* of their bodies */
 	int64_t tip;		   /* the highest id that was looked at */
@@ -117,8 +125,20 @@ typedef struct LlmqRelay
 	bool polling_sweep;	   /* the poll under way is part of a sweep */
 	bool knows_tip;		   /* a whole sweep has shown which topics have messages up to the tip */
 	bool topics_left;	   /* there was no place for one more topic */
-	bool had_turn;		   /* the last claim was of messages, not of jobs */
-	int64_t sure_us;	   /* then at the latest the database heard that this worker lives */
 } LlmqRelay;
+
+static inline LlmqDestinationState *
+llmq_relay_state_of(const LlmqRelay *relay, const LlmqDestination *destination)
+{
+	return &relay->destinations[destination->number];
+}
+
+/* Whether messages can be sent to a destination now; NULL is none. */
+static inline bool
+llmq_relay_is_open(const LlmqRelay *relay, const LlmqDestination *destination)
+{
+	return destination != NULL && destination->enabled &&
+		   !llmq_relay_state_of(relay, destination)->gone;
+}
 
 #endif /* LLMQ_RELAY_STATE_H */

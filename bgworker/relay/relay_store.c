@@ -2,13 +2,13 @@
  * relay_store.c
  *		What the relay asks of the store: claims and settling.
  */
-#include "engine/engine_private.h"
+#include "relay/relay.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "jobs/settle.h"
+#include "json/json_write.h"
 
 /* Messages of one topic in hand, and in how few of them more are claimed. */
 #define TOPIC_BATCH 50
@@ -56,21 +56,21 @@ is_full(const LlmqRelay *relay)
 static bool
 wants_messages(const LlmqRelay *relay, const LlmqTopic *topic)
 {
-	return topic->more && topic->destination != NULL && topic->destination->enabled &&
+	return topic->more && llmq_relay_is_open(relay, topic->destination) &&
 		   !llmq_relay_gives_way(relay, topic) &&
 		   topic->queue.count < (is_full(relay) ? 1 : TOPIC_LOW);
 }
 
 int64_t
-llmq_relay_claim_due(const LlmqEngine *engine)
+llmq_relay_claim_due(const LlmqRelay *relay)
 {
 	int64_t due = LLMQ_NEVER;
 
-	if (engine->state != LLMQ_ENGINE_RUNNING)
+	if (relay->core->state != LLMQ_ENGINE_RUNNING)
 		return due;
-	for (const LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	for (const LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
-		if (wants_messages(&engine->relay, topic) && topic->claim_at_us < due)
+		if (wants_messages(relay, topic) && topic->claim_at_us < due)
 			due = topic->claim_at_us;
 	}
 	return due;
@@ -88,37 +88,35 @@ ask_for(LlmqBuffer *wanted, LlmqTopic *topic, int max)
 	topic->claiming = max;
 	topic->claimed = 0;
 	topic->kind = destination->kind;
-	llmq_buffer_append_string(wanted, wanted->len == 1 ? "{\"topic\":" : ",{\"topic\":");
-	llmq_settle_append_string(wanted, topic->name);
-	llmq_buffer_printf(wanted, ",\"kind\":\"%s\",\"after\":%" PRId64 ",\"max\":%d",
-					   kinds[destination->kind], topic->after, max);
+	llmq_write_open(wanted, '{');
+	llmq_write_member_text(wanted, "topic", topic->name);
+	llmq_write_member_text(wanted, "kind", kinds[destination->kind]);
+	llmq_write_member_int(wanted, "after", topic->after);
+	llmq_write_member_int(wanted, "max", max);
 	if (destination->max_in_flight == 1)
-		llmq_buffer_append_string(wanted, ",\"exclusive\":true");
+		llmq_write_member_bool(wanted, "exclusive", true);
 	if (topic->suspect)
-		llmq_buffer_append_string(wanted, ",\"doubtful\":true");
+		llmq_write_member_bool(wanted, "doubtful", true);
 	if (destination->kind == LLMQ_DESTINATION_NOTIFY)
-	{
-		llmq_buffer_append_string(wanted, ",\"url\":");
-		llmq_settle_append_string(wanted, destination->url);
-	}
-	llmq_buffer_append_char(wanted, '}');
+		llmq_write_member_text(wanted, "url", destination->url);
+	llmq_write_close(wanted, '}');
 }
 
 void
-llmq_relay_begin_claim(LlmqEngine *engine)
+llmq_relay_begin_claim(LlmqRelay *relay)
 {
 	LlmqBuffer wanted;
 	int topics = 0;
 	int messages = 0;
 
 	llmq_buffer_init(&wanted, CLAIM_REQUEST_BYTES);
-	llmq_buffer_append_char(&wanted, '[');
-	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	llmq_write_open(&wanted, '[');
+	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
-		bool one = topic->suspect || is_full(&engine->relay);
+		bool one = topic->suspect || is_full(relay);
 		int max = one ? 1 : TOPIC_BATCH - topic->queue.count;
 
-		if (!wants_messages(&engine->relay, topic) || topic->claim_at_us > engine->now.mono_us ||
+		if (!wants_messages(relay, topic) || topic->claim_at_us > relay->core->now.mono_us ||
 			(topic->suspect && topics > 0))
 			continue;
 		if (topics == CLAIM_MAX_TOPICS || messages + max > CLAIM_MAX_MESSAGES)
@@ -129,18 +127,17 @@ llmq_relay_begin_claim(LlmqEngine *engine)
 		if (topic->suspect)
 			break;
 	}
-	llmq_buffer_append_char(&wanted, ']');
-	engine->relay.had_turn = true;
-	llmq_engine_begin(
-		engine, LLMQ_OP_CLAIM_MESSAGES,
-		(const char *[]){engine->worker_id, wanted.failed ? "" : llmq_buffer_string(&wanted)});
+	llmq_write_close(&wanted, ']');
+	llmq_core_begin(
+		relay->core, LLMQ_OP_CLAIM_MESSAGES,
+		(const char *[]){relay->core->worker_id, wanted.failed ? "" : llmq_buffer_string(&wanted)});
 	llmq_buffer_free(&wanted);
 }
 
 static void
-add_ids(LlmqBuffer *ids, const LlmqMessageList *list)
+add_ids(LlmqBuffer *ids, const LlmqOutboxList *list)
 {
-	for (const LlmqMessage *message = list->head; message != NULL; message = message->next)
+	for (const LlmqOutboxMessage *message = list->head; message != NULL; message = message->next)
 		llmq_buffer_printf(ids, "%s%" PRId64, ids->len == 1 ? "" : ",", message->id);
 }
 
@@ -165,13 +162,13 @@ claiming_topic(const LlmqRelay *relay, const char *name)
 }
 
 /* NULL when memory is out. */
-static LlmqMessage *
+static LlmqOutboxMessage *
 create_message(const LlmqRows *rows, int i)
 {
 	const char *body = llmq_rows_cell(rows, i, 5);
 	LlmqArena *arena =
 		llmq_arena_create(MESSAGE_BASE_BYTES + MESSAGE_BYTES_PER_BYTE * strlen(body));
-	LlmqMessage *message = arena == NULL ? NULL : llmq_arena_alloc(arena, sizeof(*message));
+	LlmqOutboxMessage *message = arena == NULL ? NULL : llmq_arena_alloc(arena, sizeof(*message));
 
 	if (message == NULL)
 	{
@@ -196,12 +193,12 @@ create_message(const LlmqRows *rows, int i)
 
 /* A message was claimed and cannot be held, for want of memory say: its lease must not stay. */
 static void
-miss_message(LlmqEngine *engine, const LlmqRows *rows, int i)
+miss_message(LlmqRelay *relay, const LlmqRows *rows, int i)
 {
-	llmq_engine_log(engine, LLMQ_LOG_WARNING,
-					"outbox message %s was claimed and cannot be held, and goes back",
-					llmq_rows_cell(rows, i, 1));
-	llmq_engine_miss_lease(engine);
+	llmq_core_log(relay->core, LLMQ_LOG_WARNING,
+				  "outbox message %s was claimed and cannot be held, and goes back",
+				  llmq_rows_cell(rows, i, 1));
+	llmq_core_miss_lease(relay->core);
 }
 
 /*
@@ -211,7 +208,7 @@ miss_message(LlmqEngine *engine, const LlmqRows *rows, int i)
 static void
 forget_settled(LlmqRelay *relay, int64_t id)
 {
-	LlmqMessage *message = relay->ended.head;
+	LlmqOutboxMessage *message = relay->ended.head;
 
 	while (message != NULL && message->id != id)
 		message = message->next;
@@ -223,50 +220,50 @@ forget_settled(LlmqRelay *relay, int64_t id)
 
 /* Counts a message that the claim has sent, or tried to; failure is what became of it then. */
 static void
-count_notification(LlmqEngine *engine, const char *failure)
+count_notification(LlmqRelay *relay, const char *failure)
 {
 	LlmqMessageOutcome outcome = LLMQ_MESSAGE_SENT;
 
 	if (failure != NULL)
 		outcome = strcmp(failure, "dead") == 0 ? LLMQ_MESSAGE_DEAD : LLMQ_MESSAGE_RETRY;
-	llmq_metric_count_message(&engine->metrics, outcome);
+	llmq_metric_count_message(&relay->core->metrics, outcome);
 }
 
 /* One row: a message, one that is done already (notify), or a topic that is not to be had now. */
 static void
-take_claimed(LlmqEngine *engine, LlmqTopic *topic, const LlmqRows *rows, int i)
+take_claimed(LlmqRelay *relay, LlmqTopic *topic, const LlmqRows *rows, int i)
 {
-	LlmqMessage *message;
-	int64_t wait = topic->claim_at_us - engine->now.mono_us;
+	LlmqOutboxMessage *message;
+	int64_t wait = topic->claim_at_us - relay->core->now.mono_us;
 
 	topic->claimed++;
 	if (llmq_rows_cell(rows, i, 1) == NULL)
 	{
-		topic->claim_at_us = engine->now.mono_us + TOPIC_BUSY_US;
+		topic->claim_at_us = relay->core->now.mono_us + TOPIC_BUSY_US;
 		topic->claimed = topic->claiming;
 		return;
 	}
 	topic->after = strtoll(llmq_rows_cell(rows, i, 1), NULL, 10);
 	if (llmq_rows_cell(rows, i, 5) == NULL)
 	{
-		count_notification(engine, llmq_rows_cell(rows, i, 6));
+		count_notification(relay, llmq_rows_cell(rows, i, 6));
 		return;
 	}
-	forget_settled(&engine->relay, topic->after);
+	forget_settled(relay, topic->after);
 	message = create_message(rows, i);
 	if (message == NULL)
-		miss_message(engine, rows, i);
+		miss_message(relay, rows, i);
 	else if (wait > 0) /* its receiver has wished for that meanwhile */
-		llmq_relay_end(engine, message, LLMQ_MESSAGE_RETURN, wait, NULL);
+		llmq_relay_end(relay, message, LLMQ_MESSAGE_RETURN, wait, NULL);
 	else
-		llmq_relay_enqueue(engine, topic, message);
+		llmq_relay_enqueue(relay, topic, message);
 }
 
 /* What was asked for has come, or has failed. */
 static void
-end_claim(LlmqEngine *engine, bool cut)
+end_claim(LlmqRelay *relay, bool cut)
 {
-	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	for (LlmqTopic *topic = relay->topics; topic != NULL; topic = topic->next)
 	{
 		if (topic->claiming > 0 && topic->claimed < topic->claiming && !cut)
 			topic->more = false;
@@ -274,8 +271,8 @@ end_claim(LlmqEngine *engine, bool cut)
 		topic->had_turn |= topic->served;
 		topic->claiming = 0;
 	}
-	llmq_relay_rotate(&engine->relay);
-	llmq_relay_forget_idle(&engine->relay);
+	llmq_relay_rotate(relay);
+	llmq_relay_forget_idle(relay);
 }
 
 static void
@@ -289,39 +286,38 @@ suspect_claimed(LlmqRelay *relay, bool suspect)
 }
 
 static void
-hold(LlmqEngine *engine, LlmqTopic *topic, const char *error)
+hold(LlmqRelay *relay, LlmqTopic *topic, const char *error)
 {
-	llmq_engine_log(engine, LLMQ_LOG_WARNING,
-					"the message behind %" PRId64
-					" of topic \"%s\" cannot be claimed, and the topic "
-					"is left for a minute: %s",
-					topic->after, topic->name, error);
-	topic->claim_at_us = engine->now.mono_us + TOPIC_HOLD_US;
+	llmq_core_log(relay->core, LLMQ_LOG_WARNING,
+				  "the message behind %" PRId64 " of topic \"%s\" cannot be claimed, and the topic "
+				  "is left for a minute: %s",
+				  topic->after, topic->name, error);
+	topic->claim_at_us = relay->core->now.mono_us + TOPIC_HOLD_US;
 }
 
 void
-llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
+llmq_relay_complete_claim(LlmqRelay *relay, const LlmqRows *rows)
 {
 	size_t bytes = 0;
 
-	engine->heartbeat_shows_work = true;
-	if (engine->relay.sure_us < engine->began_us - CLAIM_SHOWS_LIFE_US && rows->row_count > 0)
-		engine->relay.sure_us = engine->began_us - CLAIM_SHOWS_LIFE_US;
+	relay->core->heartbeat_shows_work = true;
+	if (relay->core->sure_us < relay->core->began_us - CLAIM_SHOWS_LIFE_US && rows->row_count > 0)
+		relay->core->sure_us = relay->core->began_us - CLAIM_SHOWS_LIFE_US;
 	for (int i = 0; i < rows->row_count; i++)
 	{
-		LlmqTopic *topic = claiming_topic(&engine->relay, llmq_rows_cell(rows, i, 0));
+		LlmqTopic *topic = claiming_topic(relay, llmq_rows_cell(rows, i, 0));
 		const char *body = llmq_rows_cell(rows, i, 5);
 
 		bytes += body == NULL ? 0 : strlen(body);
 		if (topic != NULL)
-			take_claimed(engine, topic, rows, i);
+			take_claimed(relay, topic, rows, i);
 		else if (llmq_rows_cell(rows, i, 1) != NULL)
-			miss_message(engine, rows, i);
+			miss_message(relay, rows, i);
 	}
-	suspect_claimed(&engine->relay, false);
-	end_claim(engine, bytes >= CLAIM_BATCH_BYTES);
-	llmq_relay_sort_out(engine);
-	llmq_relay_start_due(engine);
+	suspect_claimed(relay, false);
+	end_claim(relay, bytes >= CLAIM_BATCH_BYTES);
+	llmq_relay_sort_out(relay);
+	llmq_relay_start_due(relay);
 }
 
 /*
@@ -330,37 +326,37 @@ llmq_relay_complete_claim(LlmqEngine *engine, const LlmqRows *rows)
  * it fail, if it can.
  */
 void
-llmq_relay_fail_claim(LlmqEngine *engine, const LlmqRows *rows)
+llmq_relay_fail_claim(LlmqRelay *relay, const LlmqRows *rows)
 {
-	LlmqTopic *topic = engine->relay.topics;
+	LlmqTopic *topic = relay->topics;
 
 	while (topic != NULL && !(topic->claiming > 0 && topic->suspect))
 		topic = topic->next;
 	if (!llmq_store_error_passes(rows->sqlstate))
 	{
-		engine->store_at_us = 0;
-		suspect_claimed(&engine->relay, topic == NULL);
+		relay->core->store_at_us = 0;
+		suspect_claimed(relay, topic == NULL);
 		if (topic != NULL)
-			hold(engine, topic, rows->error);
+			hold(relay, topic, rows->error);
 	}
-	end_claim(engine, true);
+	end_claim(relay, true);
 }
 
 /* ---- Settling ------------------------------------------------------------------------ */
 
 /* When what has ended is to be settled; not before others could be settled with it. */
 int64_t
-llmq_relay_settle_due(const LlmqEngine *engine)
+llmq_relay_settle_due(const LlmqRelay *relay)
 {
-	const LlmqRelay *relay = &engine->relay;
 	int64_t due = LLMQ_NEVER;
 
-	for (const LlmqMessage *message = relay->ended.head; message != NULL; message = message->next)
+	for (const LlmqOutboxMessage *message = relay->ended.head; message != NULL;
+		 message = message->next)
 	{
 		if (message->settle_at_us < due)
 			due = message->settle_at_us;
 	}
-	if (due == LLMQ_NEVER || engine->state >= LLMQ_ENGINE_DRAINING ||
+	if (due == LLMQ_NEVER || relay->core->state >= LLMQ_ENGINE_DRAINING ||
 		relay->ended.count >= SETTLE_MAX_MESSAGES ||
 		(relay->in_flight.count == 0 && relay->queued == 0))
 		return due;
@@ -368,39 +364,38 @@ llmq_relay_settle_due(const LlmqEngine *engine)
 }
 
 static void
-append_entry(LlmqBuffer *entries, const LlmqMessage *message)
+append_entry(LlmqBuffer *entries, const LlmqOutboxMessage *message)
 {
-	llmq_buffer_printf(entries,
-					   "%s{\"id\":%" PRId64 ",\"claimed_at\":%" PRId64
-					   ",\"outcome\":\"%s\",\"delay\":%" PRId64,
-					   entries->len == 1 ? "" : ",", message->id, message->claimed_us,
-					   llmq_message_outcome_name(message->outcome), message->delay_us);
+	llmq_write_open(entries, '{');
+	llmq_write_member_int(entries, "id", message->id);
+	llmq_write_member_int(entries, "claimed_at", message->claimed_us);
+	llmq_write_member_text(entries, "outcome", llmq_message_outcome_name(message->outcome));
+	llmq_write_member_int(entries, "delay", message->delay_us);
 	if (message->disables)
-		llmq_buffer_append_string(entries, ",\"disable\":true");
+		llmq_write_member_bool(entries, "disable", true);
 	if (message->remaining != NULL)
-		llmq_buffer_printf(entries, ",\"remaining\":%s", message->remaining);
-	if (message->error != NULL)
 	{
-		llmq_buffer_append_string(entries, ",\"error\":");
-		llmq_settle_append_string(entries, message->error);
+		llmq_write_key(entries, "remaining");
+		llmq_write_raw(entries, message->remaining);
 	}
-	llmq_buffer_append_char(entries, '}');
+	if (message->error != NULL)
+		llmq_write_member_text(entries, "error", message->error);
+	llmq_write_close(entries, '}');
 }
 
 void
-llmq_relay_begin_settle(LlmqEngine *engine)
+llmq_relay_begin_settle(LlmqRelay *relay)
 {
-	LlmqRelay *relay = &engine->relay;
-	LlmqMessage *message = relay->ended.head;
+	LlmqOutboxMessage *message = relay->ended.head;
 	LlmqBuffer entries;
 
 	llmq_buffer_init(&entries, SETTLE_BYTES);
-	llmq_buffer_append_char(&entries, '[');
+	llmq_write_open(&entries, '[');
 	while (message != NULL && relay->settling.count < SETTLE_MAX_MESSAGES)
 	{
-		LlmqMessage *following = message->next;
+		LlmqOutboxMessage *following = message->next;
 
-		if (message->settle_at_us <= engine->now.mono_us &&
+		if (message->settle_at_us <= relay->core->now.mono_us &&
 			!(message->solo && relay->settling.count > 0))
 		{
 			append_entry(&entries, message);
@@ -411,19 +406,18 @@ llmq_relay_begin_settle(LlmqEngine *engine)
 		}
 		message = following;
 	}
-	llmq_buffer_append_char(&entries, ']');
-	llmq_engine_begin(
-		engine, LLMQ_OP_SETTLE_MESSAGES,
-		(const char *[]){engine->worker_id, entries.failed ? "" : llmq_buffer_string(&entries)});
+	llmq_write_close(&entries, ']');
+	llmq_core_begin(relay->core, LLMQ_OP_SETTLE_MESSAGES,
+					(const char *[]){relay->core->worker_id,
+									 entries.failed ? "" : llmq_buffer_string(&entries)});
 	llmq_buffer_free(&entries);
 }
 
 /* Somebody has locked it; the others of the batch are settled. */
 static void
-settle_later(LlmqEngine *engine, const char *id)
+settle_later(LlmqRelay *relay, const char *id)
 {
-	LlmqRelay *relay = &engine->relay;
-	LlmqMessage *message = relay->settling.head;
+	LlmqOutboxMessage *message = relay->settling.head;
 
 	while (message != NULL && message->id != strtoll(id, NULL, 10))
 		message = message->next;
@@ -431,50 +425,48 @@ settle_later(LlmqEngine *engine, const char *id)
 		return;
 	llmq_message_list_remove(&relay->settling, message);
 	llmq_message_list_add(&relay->ended, message);
-	message->settle_at_us = engine->now.mono_us + llmq_engine_backoff(engine, 0);
+	message->settle_at_us = relay->core->now.mono_us + llmq_core_backoff(relay->core, 0);
 }
 
 /* A message that goes back is looked for again, and not only with the next safety poll. */
 static void
-note_settled(LlmqEngine *engine, const LlmqMessage *message)
+note_settled(LlmqRelay *relay, const LlmqOutboxMessage *message)
 {
-	int64_t due = engine->now.mono_us + message->delay_us;
+	int64_t due = relay->core->now.mono_us + message->delay_us;
 
 	/* The database may not have switched it off: it says what holds. */
 	if (message->disables)
 	{
-		engine->config_hash[0] = '\0';
-		engine->full_poll_at_us = engine->now.mono_us;
+		relay->core->config_doubted = true;
+		relay->core->full_poll_at_us = relay->core->now.mono_us;
 	}
 	if (message->outcome != LLMQ_MESSAGE_RETURN && message->outcome != LLMQ_MESSAGE_RETRY)
 		return;
 	if (message->delay_us == 0)
-		engine->relay.sweep_wanted = true;
-	else if (engine->full_poll_at_us > due)
-		engine->full_poll_at_us = due;
+		relay->sweep_wanted = true;
+	else
+		llmq_core_poll_by(relay->core, due);
 }
 
 void
-llmq_relay_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
+llmq_relay_complete_settle(LlmqRelay *relay, const LlmqRows *rows)
 {
-	LlmqRelay *relay = &engine->relay;
-
 	for (int i = 0; i < rows->row_count; i++)
 	{
 		const char *verdict = llmq_rows_cell(rows, i, 1);
 
 		if (strcmp(verdict, "busy") == 0)
-			settle_later(engine, llmq_rows_cell(rows, i, 0));
+			settle_later(relay, llmq_rows_cell(rows, i, 0));
 		else if (strcmp(verdict, "settled") != 0)
-			llmq_engine_log(engine, LLMQ_LOG_INFO, "outbox message %s: its sending came %s",
-							llmq_rows_cell(rows, i, 0), verdict);
+			llmq_core_log(relay->core, LLMQ_LOG_INFO, "outbox message %s: its sending came %s",
+						  llmq_rows_cell(rows, i, 0), verdict);
 	}
 	while (relay->settling.head != NULL)
 	{
-		LlmqMessage *message = relay->settling.head;
+		LlmqOutboxMessage *message = relay->settling.head;
 
 		llmq_message_list_remove(&relay->settling, message);
-		note_settled(engine, message);
+		note_settled(relay, message);
 		llmq_message_destroy(message);
 	}
 	llmq_relay_forget_idle(relay);
@@ -485,20 +477,19 @@ llmq_relay_complete_settle(LlmqEngine *engine, const LlmqRows *rows)
  * the trouble is one that passes, else one by one.
  */
 void
-llmq_relay_fail_settle(LlmqEngine *engine, bool passes)
+llmq_relay_fail_settle(LlmqRelay *relay, bool passes)
 {
-	LlmqRelay *relay = &engine->relay;
 	bool alone = relay->settling.count == 1;
 
 	while (relay->settling.head != NULL)
 	{
-		LlmqMessage *message = relay->settling.head;
+		LlmqOutboxMessage *message = relay->settling.head;
 
 		llmq_message_list_remove(&relay->settling, message);
 		llmq_message_list_add(&relay->ended, message);
 		message->solo |= !passes;
 		if (alone || passes)
-			message->settle_at_us =
-				engine->now.mono_us + llmq_engine_backoff(engine, message->settle_failures++);
+			message->settle_at_us = relay->core->now.mono_us +
+									llmq_core_backoff(relay->core, message->settle_failures++);
 	}
 }

@@ -7,7 +7,7 @@
  * to leave out.  And a topic that has been claimed from, while others wait, goes when what was
  * claimed is sent; a sweep finds it again.
  */
-#include "engine/engine_private.h"
+#include "relay/relay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -36,29 +36,31 @@ llmq_relay_find_topic(const LlmqRelay *relay, const char *name)
 static int
 room(const LlmqRelay *relay, const LlmqDestination *destination)
 {
-	int left = LLMQ_RELAY_TOPICS_MAX - relay->topic_count - destination->topics;
+	int left = LLMQ_RELAY_TOPICS_MAX - relay->topic_count -
+			   llmq_relay_state_of(relay, destination)->topics;
 
 	return left > 0 ? (left + 1) / 2 : 0;
 }
 
 /* How many of its topics wait in the table for a place. */
 static int
-waiting(const LlmqDestination *destination)
+waiting(const LlmqRelay *relay, const LlmqDestination *destination)
 {
-	return destination->waiting > destination->left_out ? destination->waiting
-														: destination->left_out;
+	const LlmqDestinationState *state = llmq_relay_state_of(relay, destination);
+
+	return state->waiting > state->left_out ? state->waiting : state->left_out;
 }
 
 bool
 llmq_relay_gives_way(const LlmqRelay *relay, const LlmqTopic *topic)
 {
 	return topic->had_turn && topic->destination != NULL &&
-		   room(relay, topic->destination) < waiting(topic->destination);
+		   room(relay, topic->destination) < waiting(relay, topic->destination);
 }
 
 /* It comes behind those that are there, with the next rotation. */
 static LlmqTopic *
-add_topic(LlmqRelay *relay, const char *name, LlmqDestination *destination, int64_t after)
+add_topic(LlmqRelay *relay, const char *name, const LlmqDestination *destination, int64_t after)
 {
 	LlmqTopic **bucket = bucket_of(relay, name);
 	LlmqTopic *topic = calloc(1, sizeof(*topic));
@@ -76,22 +78,23 @@ add_topic(LlmqRelay *relay, const char *name, LlmqDestination *destination, int6
 	topic->next_in_bucket = *bucket;
 	*bucket = topic;
 	relay->topic_count++;
-	destination->topics++;
+	llmq_relay_state_of(relay, destination)->topics++;
 	return topic;
 }
 
 /* A topic that is met by a sweep, the how manieth of its destination. */
 static LlmqTopic *
-admit_swept(LlmqRelay *relay, const char *name, LlmqDestination *destination, int64_t lowest)
+admit_swept(LlmqRelay *relay, const char *name, const LlmqDestination *destination, int64_t lowest)
 {
+	LlmqDestinationState *state = llmq_relay_state_of(relay, destination);
 	LlmqTopic *topic = NULL;
 
-	if (destination->swept < destination->resume)
+	if (state->swept < state->resume)
 		return NULL;
 	if (room(relay, destination) > 0)
 		topic = add_topic(relay, name, destination, lowest - 1);
-	if (topic == NULL && destination->first_left == 0)
-		destination->first_left = destination->swept;
+	if (topic == NULL && state->first_left == 0)
+		state->first_left = state->swept;
 	return topic;
 }
 
@@ -100,33 +103,32 @@ admit_swept(LlmqRelay *relay, const char *name, LlmqDestination *destination, in
  * it may have older messages than these, which must be claimed before.
  */
 static LlmqTopic *
-admit_new(LlmqRelay *relay, const char *name, LlmqDestination *destination, int64_t lowest)
+admit_new(LlmqRelay *relay, const char *name, const LlmqDestination *destination, int64_t lowest)
 {
-	bool known = relay->knows_tip && waiting(destination) == 0;
+	bool known = relay->knows_tip && waiting(relay, destination) == 0;
 
-	if (room(relay, destination) <= waiting(destination))
+	if (room(relay, destination) <= waiting(relay, destination))
 		return NULL;
 	return add_topic(relay, name, destination, known ? lowest - 1 : 0);
 }
 
 void
-llmq_relay_note_topic(LlmqEngine *engine, const char *name, int64_t lowest, bool swept)
+llmq_relay_note_topic(LlmqRelay *relay, const char *name, int64_t lowest, bool swept)
 {
-	LlmqRelay *relay = &engine->relay;
-	LlmqDestination *destination = llmq_config_route(engine->config, name);
+	const LlmqDestination *destination = llmq_config_route(relay->core->config, name);
 	LlmqTopic *topic = llmq_relay_find_topic(relay, name);
 
-	if (destination == NULL || !destination->enabled)
+	if (!llmq_relay_is_open(relay, destination))
 		return;
 	if (swept)
-		destination->swept++;
+		llmq_relay_state_of(relay, destination)->swept++;
 	if (topic == NULL && swept)
 		topic = admit_swept(relay, name, destination, lowest);
 	else if (topic == NULL)
 		topic = admit_new(relay, name, destination, lowest);
 	if (topic == NULL)
 	{
-		destination->left_out++;
+		llmq_relay_state_of(relay, destination)->left_out++;
 		relay->topics_left = true;
 		return;
 	}
@@ -174,8 +176,10 @@ remove_topic(LlmqRelay *relay, LlmqTopic **link)
 	relay->topic_count--;
 	if (topic->destination != NULL)
 	{
-		topic->destination->topics--;
-		topic->destination->left_out += topic->more;
+		LlmqDestinationState *state = llmq_relay_state_of(relay, topic->destination);
+
+		state->topics--;
+		state->left_out += topic->more;
 	}
 	relay->topics_left |= topic->more;
 	llmq_message_list_free(&topic->queue);

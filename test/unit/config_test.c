@@ -61,7 +61,7 @@ test_chain(void)
 				 "[\"b\",\"gone\",7,\"a\"],\"fallback_on\":[\"overloaded\",\"boredom\",7]},"
 				 "{\"name\":\"all\",\"endpoints\":null}]}",
 		error, sizeof(error));
-	LlmqQueue *queue = llmq_config_queue(config, "q");
+	const LlmqQueue *queue = llmq_config_queue(config, "q");
 
 	ok(queue->endpoint_count == 2 && strcmp(queue->endpoints[0]->name, "b") == 0,
 	   "a chain passes over endpoints that are not there, in its own order");

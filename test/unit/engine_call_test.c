@@ -32,7 +32,7 @@ test_deadline(void)
 
 	atomic_store(&answered, OVERLOADED);
 	store.of_queue = ",\"backoff_base\":60000000,\"backoff_cap\":60000000";
-	while (engine->waiting.count == 0)
+	while (engine->jobs.waiting.count == 0)
 		turn(engine);
 	moved_us += SECONDS(200); /* the machine slept */
 	run_until_settled(engine, 1);
@@ -44,17 +44,17 @@ test_deadline(void)
 }
 
 static void
-test_long_wish(void)
+test_long_retry_hint(void)
 {
 	LlmqEngine *engine = start(true, 1);
-	LlmqEndpoint *endpoint;
+	const LlmqEndpointLimits *limits;
 
 	atomic_store(&answered, "HTTP/1.1 429 No\r\nRetry-After: 2592000\r\nContent-Length: 0\r\n\r\n");
 	run_until_settled(engine, 1);
-	endpoint = llmq_config_endpoint(engine->config, "e");
-	ok(endpoint->paused_until_us > 0 &&
-		   endpoint->paused_until_us <= read_clock().mono_us + LLMQ_WISH_WAIT_MAX_US,
-	   "a wish for a month is heeded for a day");
+	limits = llmq_jobs_limits_of(&engine->jobs, llmq_config_endpoint(engine->core.config, "e"));
+	ok(limits->paused_until_us > 0 &&
+		   limits->paused_until_us <= read_clock().mono_us + LLMQ_RETRY_HINT_MAX_US,
+	   "an endpoint that asks to be left alone for a month is left alone for a day");
 	stop(engine);
 }
 
@@ -78,7 +78,8 @@ test_no_descriptors(void)
 	take_descriptors(&old);
 	while (strstr(last_log, "no call was made") == NULL)
 		turn(engine);
-	is_int(engine->jobs.count, 1, "a job stays in hand that the machine has no descriptor for");
+	is_int(engine->jobs.table.count, 1,
+		   "a job stays in hand that the machine has no descriptor for");
 	setrlimit(RLIMIT_NOFILE, &old);
 	run_until_settled(engine, 1);
 	is_string(store.jobs[1].outcome, "succeeded", "and is called when there is one");
@@ -189,7 +190,7 @@ main(void)
 {
 	test_bad_request();
 	test_deadline();
-	test_long_wish();
+	test_long_retry_hint();
 	test_no_descriptors();
 	test_no_descriptors_left();
 	test_drained();

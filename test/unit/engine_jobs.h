@@ -8,7 +8,7 @@
 #ifndef ENGINE_JOBS_H
 #define ENGINE_JOBS_H
 
-#include "engine/engine_private.h"
+#include "engine/engine_state.h"
 
 #include <inttypes.h>
 #include <jansson.h>

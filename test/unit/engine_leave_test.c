@@ -156,7 +156,7 @@ test_lost_session(void)
 	run_until(engine, &store.operations[LLMQ_OP_HELLO], 2);
 	is_int(store.operations[LLMQ_OP_HELLO], 2,
 		   "a worker whose heartbeat finds no session says hello again");
-	is_int(engine->jobs.count, 1, "and goes on with what it has in hand");
+	is_int(engine->jobs.table.count, 1, "and goes on with what it has in hand");
 	stop(engine);
 }
 
@@ -209,7 +209,7 @@ test_failing_reconcile(void)
 	LlmqEngine *engine = start_calling();
 
 	fail_next(LLMQ_OP_RECONCILE, 2, "57P01", LLMQ_STORE_FAILED);
-	llmq_engine_doubt_claim(engine);
+	llmq_core_doubt_claim(&engine->core);
 	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 3);
 	is_int(store.operations[LLMQ_OP_RECONCILE], 3,
 		   "leases that could not be given back are asked for until they are");

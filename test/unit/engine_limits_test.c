@@ -18,10 +18,10 @@ start_with(int jobs, const char *of_endpoint)
 	return engine;
 }
 
-static LlmqGate *
+static LlmqEndpointLimits *
 gate_of(const LlmqEngine *engine, const char *endpoint)
 {
-	return &llmq_config_endpoint(engine->config, endpoint)->gate;
+	return llmq_jobs_limits_of(&engine->jobs, llmq_config_endpoint(engine->core.config, endpoint));
 }
 
 static void
@@ -51,7 +51,7 @@ static void
 test_draw_under_way(void)
 {
 	LlmqEngine *engine = start_with(1, ",\"tokens_per_minute\":100000");
-	LlmqGate *gate;
+	LlmqEndpointLimits *gate;
 	LlmqJob *job;
 	int64_t later_us;
 	int64_t soon_us;
@@ -60,15 +60,15 @@ test_draw_under_way(void)
 	atomic_store(&answers_held, 1);
 	while (atomic_load(&stub.requests) < 1)
 		turn(engine);
-	job = llmq_job_table_find(&engine->jobs, id_of(1), 1);
+	job = llmq_job_table_find(&engine->jobs.table, id_of(1), 1);
 	gate = gate_of(engine, "e");
 	gate->quota.tokens = 0;
-	gate->quota.draw_at_us = engine->now.mono_us + SECONDS(1);
-	later_us = llmq_engine_choose(engine, job).when_us;
+	gate->quota.draw_at_us = engine->core.now.mono_us + SECONDS(1);
+	later_us = llmq_jobs_choose(&engine->jobs, job).when_us;
 	gate->drawing = true;
-	soon_us = llmq_engine_choose(engine, job).when_us;
+	soon_us = llmq_jobs_choose(&engine->jobs, job).when_us;
 	gate->drawing = false;
-	ok(later_us >= engine->now.mono_us + SECONDS(1),
+	ok(later_us >= engine->core.now.mono_us + SECONDS(1),
 	   "a job without tokens waits for the next draw");
 	ok(soon_us < later_us, "but not longer than for the one that is under way");
 	stop(engine);
@@ -113,7 +113,7 @@ test_probe_ended(void)
 	store.of_queue = ",\"max_attempts\":9,\"backoff_cap\":5000000";
 	atomic_store(&answered, OVERLOADED);
 	store.breaker = "1";
-	while (engine->config == NULL || gate_of(engine, "e")->state != LLMQ_BREAKER_OPEN)
+	while (engine->core.config == NULL || gate_of(engine, "e")->state != LLMQ_BREAKER_OPEN)
 		turn(engine);
 	store.breaker = "2";
 	store.may_probe = true;

@@ -16,7 +16,7 @@ test_bad_config(void)
 	run_for(engine, 10000000);
 	ok(strstr(last_log, "the one before stays in force") != NULL,
 	   "a configuration that cannot be read changes nothing");
-	ok(llmq_config_endpoint(engine->config, "e") != NULL, "the endpoint is there still");
+	ok(llmq_config_endpoint(engine->core.config, "e") != NULL, "the endpoint is there still");
 	stop(engine);
 }
 
@@ -26,7 +26,7 @@ test_quarantine(void)
 	LlmqEngine *engine = start(false, 1);
 
 	run_for(engine, 1000000);
-	engine->state = LLMQ_ENGINE_QUARANTINED;
+	engine->core.state = LLMQ_ENGINE_QUARANTINED;
 	run_for(engine, 10000000);
 	is_int(llmq_engine_state(engine), LLMQ_ENGINE_RUNNING,
 		   "a worker in quarantine learns with a poll that it is over");
@@ -87,7 +87,8 @@ test_silent_settle(void)
 
 	store.silent = true;
 	run_until_settled(engine, 2);
-	is_int(engine->jobs.count, 0, "what was settled is over, though the answer does not name it");
+	is_int(engine->jobs.table.count, 0,
+		   "what was settled is over, though the answer does not name it");
 	is_int(store.settles > 2, false, "and is not settled again");
 	stop(engine);
 }

@@ -94,8 +94,9 @@ test_late_commit(void)
 	store.next_xid = 20;
 	store.oldest_xid = 5;
 	run_for(engine, 60000000);
-	is_int(engine->position.tip, 10, "the tip is where the last job was seen");
-	ok(engine->position.base < 5, "the base stays in front of a transaction that may still commit");
+	is_int(engine->jobs.position.tip, 10, "the tip is where the last job was seen");
+	ok(engine->jobs.position.base < 5,
+	   "the base stays in front of a transaction that may still commit");
 	ok(store.jobs[4].claimed && store.jobs[10].claimed, "the others are claimed meanwhile");
 
 	store.jobs[5].visible = true;
@@ -104,7 +105,7 @@ test_late_commit(void)
 	run_for(engine, 1000000);
 	ok(store.jobs[5].claimed, "a job whose transaction commits late is found");
 	run_for(engine, 20000000);
-	is_int(engine->position.base, 10, "then the base moves on");
+	is_int(engine->jobs.position.base, 10, "then the base moves on");
 
 	store.jobs[11].visible = true;
 	llmq_engine_wake(engine);

@@ -3,7 +3,7 @@
  *		The engine over a store that is a table in memory: what it asks for, when, and
  *		what it does when the store fails.  No network, and a clock that a test moves.
  */
-#include "engine/engine_private.h"
+#include "engine/engine_state.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -272,7 +272,7 @@ test_much_poison(void)
 	run_for(engine, 10 * SECOND);
 	is_int(count_claimed(), 250 - store.poisoned - 1,
 		   "more jobs that cannot be claimed than are left alone keep no other from it");
-	is_int(engine->held_count <= LLMQ_HELD_MAX, true, "the first of them are looked at again");
+	is_int(engine->jobs.held_count <= LLMQ_HELD_MAX, true, "the first of them are looked at again");
 	store.poison = 0;
 	run_for(engine, 130 * SECOND);
 	is_int(count_claimed(), 250, "and all are claimed when they can be");

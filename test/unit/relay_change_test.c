@@ -51,7 +51,7 @@ test_retry_at_once(void)
 static void
 turn_until(LlmqEngine *engine, LlmqOperation operation)
 {
-	while (!engine->operating || engine->operation != operation)
+	while (!engine->core.operating || engine->core.operation != operation)
 		turn(engine);
 }
 
@@ -130,11 +130,11 @@ test_other_kind(void)
 		turn(engine);
 	store.kind = "notify";
 	store.changes = true;
-	engine->full_poll_at_us = 0;
+	engine->core.full_poll_at_us = 0;
 	run_until_settled(engine, 2);
 	is_int(with_outcome("return"), 2, "what was made for another kind of destination goes back");
 	store.disabled = true;
-	engine->full_poll_at_us = 0;
+	engine->core.full_poll_at_us = 0;
 	run_for(engine, SECONDS(1));
 	store.messages[4] = (FakeMessage){.place = PENDING, .topic = "hook"};
 	run_for(engine, SECONDS(6));
@@ -209,8 +209,8 @@ test_turns_with_jobs(void)
 	store.endless = true;
 	while (store.operations[LLMQ_OP_CLAIM_MESSAGES] < 3)
 		turn(engine);
-	engine->suspects[0] = 1;
-	engine->suspect_count = 1;
+	engine->jobs.suspects[0] = 1;
+	engine->jobs.suspect_count = 1;
 	for (int i = 0; i < 3; i++)
 		turn(engine);
 	is_int(store.operations[LLMQ_OP_CLAIM], 1, "jobs are claimed while messages have no end");
@@ -252,7 +252,7 @@ static void
 test_topics_in_turn(void)
 {
 	LlmqEngine *engine = start("hook", 0);
-	const LlmqMessage *message;
+	const LlmqOutboxMessage *message;
 	int id = 40;
 	int first = 0;
 

@@ -57,7 +57,7 @@ test_doubt_of_many(void)
 	atomic_store(&thinking, 1);
 	while (atomic_load(&at_once) < 1 || store.messages[3].place != LEASED)
 		turn(engine);
-	llmq_engine_doubt_claim(engine);
+	llmq_core_doubt_claim(&engine->core);
 	run_until(engine, LLMQ_OP_RECONCILE, 1);
 	is_string(store.said, "{1,2,3}", "those that wait for their turn are in hand, too");
 	atomic_store(&thinking, 0);
@@ -90,7 +90,7 @@ test_removed(void)
 	store.removed = store.changes = true;
 	llmq_engine_wake(engine);
 	moved_us += SECONDS(6);
-	while (llmq_config_route(engine->config, "hook") != NULL)
+	while (llmq_config_route(engine->core.config, "hook") != NULL)
 		turn(engine);
 	atomic_store(&status, 500);
 	atomic_store(&thinking, 0);

@@ -8,7 +8,7 @@
 #ifndef RELAY_OUTBOX_H
 #define RELAY_OUTBOX_H
 
-#include "engine/engine_private.h"
+#include "engine/engine_state.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -544,7 +544,7 @@ turn(LlmqEngine *engine)
 	bool sending = engine->relay.in_flight.count > 0;
 	int64_t timeout = llmq_engine_timeout(engine);
 
-	if (poll(&waited, 1, sending ? 5 : 0) == 0 && !sending && !engine->operating)
+	if (poll(&waited, 1, sending ? 5 : 0) == 0 && !sending && !engine->core.operating)
 		moved_us += timeout;
 	llmq_engine_dispatch(engine);
 }
@@ -553,9 +553,10 @@ turn(LlmqEngine *engine)
 static inline void
 trust(LlmqEngine *engine, const char *topic)
 {
-	while (llmq_config_route(engine->config, topic) == NULL)
+	while (llmq_config_route(engine->core.config, topic) == NULL)
 		turn(engine);
-	llmq_config_route(engine->config, topic)->answered = LLMQ_RELAY_SHARED;
+	llmq_relay_state_of(&engine->relay, llmq_config_route(engine->core.config, topic))->answered =
+		LLMQ_RELAY_SHARED;
 }
 
 static inline int

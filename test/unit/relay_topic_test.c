@@ -36,8 +36,8 @@ sweep(LlmqEngine *engine, const char *prefix, int topics, bool *held)
 	}
 	engine->relay.sweep_wanted = true;
 	engine->relay.sweep_next_us = 0;
-	llmq_relay_begin_look(engine, false, &look);
-	llmq_relay_complete_look(engine, control);
+	llmq_relay_begin_look(&engine->relay, false, &look);
+	llmq_relay_complete_look(&engine->relay, control);
 	json_decref(control);
 	for (int i = 0; i < topics; i++)
 	{
@@ -115,19 +115,19 @@ test_first_things(void)
 
 	trust(engine, "hook");
 	sweep(engine, "hook", MANY, held);
-	llmq_relay_note_topic(engine, "hook new", 9000, false);
+	llmq_relay_note_topic(&engine->relay, "hook new", 9000, false);
 	ok(llmq_relay_find_topic(&engine->relay, "hook new") == NULL,
 	   "new topics do not overtake those that wait");
-	llmq_relay_note_topic(engine, "other", 9001, false);
+	llmq_relay_note_topic(&engine->relay, "other", 9001, false);
 	is_int((int) llmq_relay_find_topic(&engine->relay, "other")->after, 9000,
 		   "where none waits messages are claimed from the first new one on");
 	give_turns(engine);
 	sweep(engine, "hook", 10, held);
-	llmq_relay_note_topic(engine, "hook back", 9002, false);
+	llmq_relay_note_topic(&engine->relay, "hook back", 9002, false);
 	is_int((int) llmq_relay_find_topic(&engine->relay, "hook back")->after, 0,
 		   "while a topic may have waited it is claimed from its very first message on");
 	sweep(engine, "hook", 10, held);
-	llmq_relay_note_topic(engine, "hook late", 9003, false);
+	llmq_relay_note_topic(&engine->relay, "hook late", 9003, false);
 	is_int((int) llmq_relay_find_topic(&engine->relay, "hook late")->after, 9002,
 		   "until a sweep finds a place for all");
 	stop(engine);
@@ -193,18 +193,17 @@ static void
 test_left_out_before_sweep(void)
 {
 	LlmqEngine *engine = start("hook", 0);
-	LlmqDestination *destination;
+	LlmqDestinationState *state;
 	LlmqRelayLook look;
 
 	trust(engine, "hook");
 	run_for(engine, SECONDS(2));
-	destination = llmq_config_route(engine->config, "hook");
-	destination->left_out = 3;
+	state = llmq_relay_state_of(&engine->relay, llmq_config_route(engine->core.config, "hook"));
+	state->left_out = 3;
 	engine->relay.sweep_wanted = true;
 	engine->relay.sweep_next_us = 0;
-	llmq_relay_begin_look(engine, true, &look);
-	is_int(destination->waiting, 3,
-		   "topics that found no place between two sweeps wait in the next");
+	llmq_relay_begin_look(&engine->relay, true, &look);
+	is_int(state->waiting, 3, "topics that found no place between two sweeps wait in the next");
 	stop(engine);
 }
 

@@ -1,11 +1,12 @@
 /*
- * gate.h
+ * endpoint_limits.h
  *		What a worker knows of an endpoint's limits: may it be called now, and if not, when?
  *
- * Only the engine's files touch it; it outlives a change of configuration.
+ * Kept by the client that makes the calls, by the endpoint's name: it outlives a change of the
+ * configuration.
  */
-#ifndef LLMQ_GATE_H
-#define LLMQ_GATE_H
+#ifndef LLMQ_ENDPOINT_LIMITS_H
+#define LLMQ_ENDPOINT_LIMITS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -26,15 +27,21 @@ typedef enum LlmqObstacle
 } LlmqObstacle;
 
 /* What llmq.endpoint_trouble says of an endpoint. */
-typedef struct LlmqTrouble
+typedef struct LlmqEndpointTrouble
 {
 	bool said; /* false: nothing yet, not even that all is well */
 	LlmqObstacle obstacle;
 	int64_t until_us;
-} LlmqTrouble;
+} LlmqEndpointTrouble;
 
-typedef struct LlmqGate
+typedef struct LlmqEndpointLimits
 {
+	int in_flight;			   /* calls of this worker */
+	int64_t paused_until_us;   /* the provider wants to be left alone; 0: never */
+	int64_t secret_checked_us; /* 0: never */
+	bool secret_found;
+	LlmqEndpointTrouble reported; /* that llmq.endpoint_trouble shows */
+
 	/* The quota. */
 	LlmqQuota quota;
 	LlmqEstimator estimator;
@@ -61,6 +68,6 @@ typedef struct LlmqGate
 	int64_t ask_at_us; /* when a probe may be asked for again */
 	bool may_probe;
 	char error[200]; /* to be told with LLMQ_BREAKER_FAILED */
-} LlmqGate;
+} LlmqEndpointLimits;
 
-#endif /* LLMQ_GATE_H */
+#endif /* LLMQ_ENDPOINT_LIMITS_H */

@@ -1,0 +1,129 @@
+/*
+ * job_claim.c
+ *		Claims: from ready ids in memory to jobs in hand.
+ *
+ * A job that spoils a claim is found by claiming the jobs of that claim one by one, and is then
+ * left alone for a while; the rest goes on without it.
+ */
+#include "jobs/jobs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* One claim; more would hold the first calls up. */
+#define CLAIM_MAX_JOBS 100
+
+/* How many more deliveries may be taken in hand. */
+static int
+room(const LlmqJobs *jobs)
+{
+	int calls = jobs->core->options.max_in_flight - jobs->calls;
+	int deliveries = jobs->core->options.max_in_flight * LLMQ_JOBS_PER_SLOT - jobs->table.count;
+
+	return calls < deliveries ? calls : deliveries;
+}
+
+/* Whether something can be claimed now; jobs->chance_us says when something else may be. */
+bool
+llmq_jobs_may_claim(LlmqJobs *jobs)
+{
+	jobs->chance_us = LLMQ_NEVER;
+	return jobs->core->state == LLMQ_ENGINE_RUNNING && room(jobs) > 0 &&
+		   (jobs->suspect_count > 0 || llmq_ready_any(jobs->ready, llmq_jobs_allowance, jobs));
+}
+
+void
+llmq_jobs_begin_claim(LlmqJobs *jobs)
+{
+	LlmqBuffer seqs;
+	int most = room(jobs);
+
+	if (jobs->suspect_count > 0)
+	{
+		jobs->claiming[0] = jobs->suspects[--jobs->suspect_count];
+		jobs->claiming_count = 1;
+	}
+	else
+		jobs->claiming_count = llmq_ready_take(jobs->ready, jobs->claiming,
+											   most < CLAIM_MAX_JOBS ? most : CLAIM_MAX_JOBS,
+											   llmq_jobs_allowance, jobs);
+	llmq_buffer_init(&seqs, CLAIM_MAX_JOBS * LLMQ_NUMBER_LENGTH);
+	for (int i = 0; i < jobs->claiming_count; i++)
+		llmq_buffer_printf(&seqs, "%c%" PRId64, i == 0 ? '{' : ',', jobs->claiming[i]);
+	llmq_buffer_append_char(&seqs, '}');
+	llmq_core_begin(jobs->core, LLMQ_OP_CLAIM,
+					(const char *[]){jobs->core->worker_id, llmq_buffer_string(&seqs)});
+	llmq_buffer_free(&seqs);
+}
+
+static void
+take_job(LlmqJobs *jobs, const LlmqRows *rows, int i)
+{
+	LlmqJobRow row = {.job_id = llmq_rows_cell(rows, i, 1),
+					  .delivery = llmq_rows_cell(rows, i, 2),
+					  .counted = llmq_rows_cell(rows, i, 3),
+					  .queue = llmq_rows_cell(rows, i, 4),
+					  .prompt = llmq_rows_cell(rows, i, 5),
+					  .system = llmq_rows_cell(rows, i, 6),
+					  .messages = llmq_rows_cell(rows, i, 7),
+					  .params = llmq_rows_cell(rows, i, 8),
+					  .model = llmq_rows_cell(rows, i, 9),
+					  .policy = llmq_rows_cell(rows, i, 10),
+					  .idempotency_keys = llmq_rows_cell(rows, i, 11),
+					  .traceparent = llmq_rows_cell(rows, i, 12)};
+	const LlmqQueue *queue = llmq_config_queue(jobs->core->config, row.queue);
+	LlmqJob *job =
+		queue == NULL ? NULL : llmq_job_create(&row, &queue->policy, jobs->core->now.mono_us);
+
+	if (job == NULL)
+	{
+		llmq_core_log(jobs->core, LLMQ_LOG_WARNING,
+					  "job %s was claimed and cannot be held, and goes back", row.job_id);
+		llmq_core_miss_lease(jobs->core);
+		return;
+	}
+	llmq_jobs_state_of(jobs, queue)->in_flight++;
+	llmq_job_table_add(&jobs->table, job);
+	if (jobs->core->state < LLMQ_ENGINE_DRAINING)
+		llmq_jobs_start(jobs, job);
+	else
+		llmq_jobs_give_back(jobs, job);
+}
+
+void
+llmq_jobs_complete_claim(LlmqJobs *jobs, const LlmqRows *rows)
+{
+	jobs->core->heartbeat_shows_work = true;
+	for (int i = 0; i < rows->row_count; i++)
+	{
+		if (llmq_rows_cell(rows, i, 0) != NULL)
+			llmq_jobs_look_again(jobs, strtoll(llmq_rows_cell(rows, i, 0), NULL, 10));
+		else
+			take_job(jobs, rows, i);
+	}
+}
+
+/*
+ * The transaction was rolled back and the jobs are where they were.  If it was
+ * not a trouble that passes, one of them is the cause: it is found by claiming
+ * them one by one.
+ */
+void
+llmq_jobs_fail_claim(LlmqJobs *jobs, const LlmqRows *rows)
+{
+	if (llmq_store_error_passes(rows->sqlstate))
+	{
+		for (int i = 0; i < jobs->claiming_count; i++)
+			llmq_jobs_look_again(jobs, jobs->claiming[i]);
+		return;
+	}
+	jobs->core->store_at_us = 0;
+	if (jobs->claiming_count == 1)
+	{
+		llmq_jobs_hold(jobs, jobs->claiming[0], rows->error);
+		return;
+	}
+	memcpy(jobs->suspects, jobs->claiming, sizeof(*jobs->suspects) * (size_t) jobs->claiming_count);
+	jobs->suspect_count = jobs->claiming_count;
+}
