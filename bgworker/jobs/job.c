@@ -95,25 +95,3 @@ llmq_job_add_attempt(LlmqJob *job, const LlmqVerdict *verdict, int64_t now_us)
 	job->last_attempt = attempt;
 	return true;
 }
-
-void
-llmq_job_list_add(LlmqJobList *list, LlmqJob *job)
-{
-	job->previous = list->tail;
-	job->next = NULL;
-	if (list->tail == NULL)
-		list->head = job;
-	else
-		list->tail->next = job;
-	list->tail = job;
-	list->count++;
-}
-
-void
-llmq_job_list_remove(LlmqJobList *list, LlmqJob *job)
-{
-	*(job->previous == NULL ? &list->head : &job->previous->next) = job->next;
-	*(job->next == NULL ? &list->tail : &job->next->previous) = job->previous;
-	job->previous = job->next = NULL;
-	list->count--;
-}

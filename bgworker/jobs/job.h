@@ -111,14 +111,6 @@ typedef struct LlmqJob
 	bool unrecorded;   /* leave the attempts out */
 } LlmqJob;
 
-/* Jobs in some order. */
-typedef struct LlmqJobList
-{
-	LlmqJob *head;
-	LlmqJob *tail;
-	int count;
-} LlmqJobList;
-
 /* The columns of a claimed job, as the store returns them. */
 typedef struct LlmqJobRow
 {
@@ -146,8 +138,5 @@ extern void llmq_job_end_call(LlmqJob *job, bool keep_answer);
 
 /* Notes the call under way as an attempt with this verdict. */
 extern bool llmq_job_add_attempt(LlmqJob *job, const LlmqVerdict *verdict, int64_t now_us);
-
-extern void llmq_job_list_add(LlmqJobList *list, LlmqJob *job);
-extern void llmq_job_list_remove(LlmqJobList *list, LlmqJob *job);
 
 #endif /* LLMQ_JOB_H */

@@ -1,6 +1,6 @@
 /*
  * job_table.c
- *		All jobs in hand, found by id and delivery.
+ *		Jobs in hand: all of them, found by id and delivery, and lists of some in an order.
  */
 #include "jobs/job_table.h"
 
@@ -82,4 +82,26 @@ llmq_job_table_each(const LlmqJobTable *table, void (*visit)(LlmqJob *job, void 
 		for (LlmqJob *job = table->buckets[i]; job != NULL; job = job->next_in_bucket)
 			visit(job, context);
 	}
+}
+
+void
+llmq_job_list_add(LlmqJobList *list, LlmqJob *job)
+{
+	job->previous = list->tail;
+	job->next = NULL;
+	if (list->tail == NULL)
+		list->head = job;
+	else
+		list->tail->next = job;
+	list->tail = job;
+	list->count++;
+}
+
+void
+llmq_job_list_remove(LlmqJobList *list, LlmqJob *job)
+{
+	*(job->previous == NULL ? &list->head : &job->previous->next) = job->next;
+	*(job->next == NULL ? &list->tail : &job->next->previous) = job->previous;
+	job->previous = job->next = NULL;
+	list->count--;
 }

@@ -1,6 +1,6 @@
 /*
  * job_table.h
- *		All jobs in hand, found by id and delivery.
+ *		Jobs in hand: all of them, found by id and delivery, and lists of some in an order.
  */
 #ifndef LLMQ_JOB_TABLE_H
 #define LLMQ_JOB_TABLE_H
@@ -23,5 +23,16 @@ extern LlmqJob *llmq_job_table_find(const LlmqJobTable *table, const char *job_i
 /* Calls visit for every job; visit must not add or remove. */
 extern void llmq_job_table_each(const LlmqJobTable *table,
 								void (*visit)(LlmqJob *job, void *context), void *context);
+
+/* Jobs in some order. */
+typedef struct LlmqJobList
+{
+	LlmqJob *head;
+	LlmqJob *tail;
+	int count;
+} LlmqJobList;
+
+extern void llmq_job_list_add(LlmqJobList *list, LlmqJob *job);
+extern void llmq_job_list_remove(LlmqJobList *list, LlmqJob *job);
 
 #endif /* LLMQ_JOB_TABLE_H */
