@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "core/store_columns.h"
+
 typedef struct Operation
 {
 	const char *name;
@@ -14,39 +16,32 @@ typedef struct Operation
 	bool asynchronous;
 } Operation;
 
+/* The beginning of a statement that returns rows of these columns. */
+#define SELECT(COLUMNS) "SELECT " COLUMNS(LLMQ_COLUMN_NAME) " FROM llmq."
+
 static const Operation operations[LLMQ_OPERATIONS] = {
 	[LLMQ_OP_HELLO] = {"hello",
-					   "SELECT worker_id, state, reason "
-					   "FROM llmq.worker_hello($1::int, $2, $3, $4::int, $5::timestamptz)",
+					   SELECT(LLMQ_HELLO_COLUMNS) "worker_hello($1::int, $2, $3, $4::int, "
+												  "$5::timestamptz)",
 					   5, false},
 	[LLMQ_OP_POLL] = {"poll",
-					  "SELECT seq, queue, tenant, priority, control, job_id, delivery "
-					  "FROM llmq.worker_poll($1::bigint, $2::bigint, $3::int, $4, "
-					  "$5::jsonb, $6::bigint, $7)",
+					  SELECT(LLMQ_POLL_COLUMNS) "worker_poll($1::bigint, $2::bigint, $3::int, $4, "
+												"$5::jsonb, $6::bigint, $7)",
 					  7, false},
-	[LLMQ_OP_CLAIM] = {"claim",
-					   "SELECT seq, job_id, delivery, counted, queue, prompt, system, messages, "
-					   "params, model, policy, idempotency_keys, traceparent "
-					   "FROM llmq.worker_claim($1::bigint, $2::bigint[])",
+	[LLMQ_OP_CLAIM] = {"claim", SELECT(LLMQ_CLAIM_COLUMNS) "worker_claim($1::bigint, $2::bigint[])",
 					   2, false},
 	[LLMQ_OP_SETTLE] = {"settle",
-						"SELECT job_id, verdict FROM llmq.worker_settle($1::bigint, $2::jsonb)", 2,
+						SELECT(LLMQ_SETTLE_COLUMNS) "worker_settle($1::bigint, $2::jsonb)", 2,
 						false},
 	[LLMQ_OP_CLAIM_MESSAGES] =
-		{"relay-claim",
-		 "SELECT topic, id, attempts, dedupe_key, created_at, body, remaining, "
-		 "claimed_at, traceparent "
-		 "FROM llmq.worker_claim_messages($1::bigint, $2::jsonb)",
+		{"relay-claim", SELECT(LLMQ_OUTBOX_COLUMNS) "worker_claim_messages($1::bigint, $2::jsonb)",
 		 2, false},
-	[LLMQ_OP_SETTLE_MESSAGES] = {"relay-settle",
-								 "SELECT id, verdict "
-								 "FROM llmq.worker_settle_messages($1::bigint, $2::jsonb)",
-								 2, false},
-	[LLMQ_OP_DRAW] = {"draw",
-					  "SELECT endpoint, slots, from_us, interval_ns, next_us, tokens, "
-					  "tokens_in_us, again_us, may_probe, breaker, breaker_in, breaker_turns "
-					  "FROM llmq.worker_draw($1::bigint, $2::jsonb)",
-					  2, true},
+	[LLMQ_OP_SETTLE_MESSAGES] =
+		{"relay-settle",
+		 SELECT(LLMQ_OUTBOX_SETTLE_COLUMNS) "worker_settle_messages($1::bigint, $2::jsonb)", 2,
+		 false},
+	[LLMQ_OP_DRAW] = {"draw", SELECT(LLMQ_DRAW_COLUMNS) "worker_draw($1::bigint, $2::jsonb)", 2,
+					  true},
 	[LLMQ_OP_HEARTBEAT] = {"heartbeat",
 						   "SELECT llmq.worker_heartbeat($1::bigint, $2::int, $3::jsonb)", 3, true},
 	[LLMQ_OP_DRAIN] = {"drain", "SELECT llmq.worker_drain($1::bigint)", 1, true},

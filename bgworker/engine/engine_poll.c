@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/store_columns.h"
+
 #define POLL_MAX_ROWS 2000
 
 /* Room for some thousands of queues and endpoints. */
@@ -189,8 +191,8 @@ llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows)
 
 	for (int i = 0; i < rows->row_count; i++)
 	{
-		if (llmq_rows_cell(rows, i, 4) != NULL)
-			take_control(engine, llmq_rows_cell(rows, i, 4), room);
+		if (llmq_rows_cell(rows, i, LLMQ_POLL_CONTROL) != NULL)
+			take_control(engine, llmq_rows_cell(rows, i, LLMQ_POLL_CONTROL), room);
 	}
 }
 

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/store_columns.h"
+
 /* A worker with leases says so this often; llmq.lease_ttl() is three times that. */
 #define HEARTBEAT_US	   5000000
 #define HEARTBEAT_AGAIN_US 1000000 /* after one that failed */
@@ -47,13 +49,14 @@ void
 llmq_engine_complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 {
 	LlmqCore *core = &engine->core;
-	const char *state = llmq_rows_cell(rows, 0, 1);
-	const char *reason = llmq_rows_cell(rows, 0, 2);
+	const char *state = llmq_rows_cell(rows, 0, LLMQ_HELLO_STATE);
+	const char *reason = llmq_rows_cell(rows, 0, LLMQ_HELLO_REASON);
 	LlmqEngineState before = core->state;
 
-	if (strcmp(core->worker_id, llmq_rows_cell(rows, 0, 0)) != 0)
+	if (strcmp(core->worker_id, llmq_rows_cell(rows, 0, LLMQ_HELLO_WORKER_ID)) != 0)
 		llmq_relay_forget(&engine->relay);
-	snprintf(core->worker_id, sizeof(core->worker_id), "%s", llmq_rows_cell(rows, 0, 0));
+	snprintf(core->worker_id, sizeof(core->worker_id), "%s",
+			 llmq_rows_cell(rows, 0, LLMQ_HELLO_WORKER_ID));
 	core->state = strcmp(state, "running") == 0		  ? LLMQ_ENGINE_RUNNING
 				  : strcmp(state, "quarantined") == 0 ? LLMQ_ENGINE_QUARANTINED
 													  : LLMQ_ENGINE_OUTDATED;

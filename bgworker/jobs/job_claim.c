@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/store_columns.h"
+
 /* One claim; more would hold the first calls up. */
 #define CLAIM_MAX_JOBS 100
 
@@ -60,18 +62,18 @@ llmq_jobs_begin_claim(LlmqJobs *jobs)
 static void
 take_job(LlmqJobs *jobs, const LlmqRows *rows, int i)
 {
-	LlmqJobRow row = {.job_id = llmq_rows_cell(rows, i, 1),
-					  .delivery = llmq_rows_cell(rows, i, 2),
-					  .counted = llmq_rows_cell(rows, i, 3),
-					  .queue = llmq_rows_cell(rows, i, 4),
-					  .prompt = llmq_rows_cell(rows, i, 5),
-					  .system = llmq_rows_cell(rows, i, 6),
-					  .messages = llmq_rows_cell(rows, i, 7),
-					  .params = llmq_rows_cell(rows, i, 8),
-					  .model = llmq_rows_cell(rows, i, 9),
-					  .policy = llmq_rows_cell(rows, i, 10),
-					  .idempotency_keys = llmq_rows_cell(rows, i, 11),
-					  .traceparent = llmq_rows_cell(rows, i, 12)};
+	LlmqJobRow row = {.job_id = llmq_rows_cell(rows, i, LLMQ_CLAIM_JOB_ID),
+					  .delivery = llmq_rows_cell(rows, i, LLMQ_CLAIM_DELIVERY),
+					  .counted = llmq_rows_cell(rows, i, LLMQ_CLAIM_COUNTED),
+					  .queue = llmq_rows_cell(rows, i, LLMQ_CLAIM_QUEUE),
+					  .prompt = llmq_rows_cell(rows, i, LLMQ_CLAIM_PROMPT),
+					  .system = llmq_rows_cell(rows, i, LLMQ_CLAIM_SYSTEM),
+					  .messages = llmq_rows_cell(rows, i, LLMQ_CLAIM_MESSAGES),
+					  .params = llmq_rows_cell(rows, i, LLMQ_CLAIM_PARAMS),
+					  .model = llmq_rows_cell(rows, i, LLMQ_CLAIM_MODEL),
+					  .policy = llmq_rows_cell(rows, i, LLMQ_CLAIM_POLICY),
+					  .idempotency_keys = llmq_rows_cell(rows, i, LLMQ_CLAIM_IDEMPOTENCY_KEYS),
+					  .traceparent = llmq_rows_cell(rows, i, LLMQ_CLAIM_TRACEPARENT)};
 	const LlmqQueue *queue = llmq_config_queue(jobs->core->config, row.queue);
 	LlmqJob *job =
 		queue == NULL ? NULL : llmq_job_create(&row, &queue->policy, jobs->core->now.mono_us);
@@ -97,8 +99,8 @@ llmq_jobs_complete_claim(LlmqJobs *jobs, const LlmqRows *rows)
 	jobs->core->heartbeat_shows_work = true;
 	for (int i = 0; i < rows->row_count; i++)
 	{
-		if (llmq_rows_cell(rows, i, 0) != NULL)
-			llmq_jobs_look_again(jobs, strtoll(llmq_rows_cell(rows, i, 0), NULL, 10));
+		if (llmq_rows_cell(rows, i, LLMQ_CLAIM_SEQ) != NULL)
+			llmq_jobs_look_again(jobs, strtoll(llmq_rows_cell(rows, i, LLMQ_CLAIM_SEQ), NULL, 10));
 		else
 			take_job(jobs, rows, i);
 	}

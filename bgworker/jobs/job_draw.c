@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/store_columns.h"
 #include "json/json_write.h"
 
 /* Room for some thousands of endpoints. */
@@ -130,13 +131,13 @@ static void
 take_draw(LlmqJobs *jobs, const LlmqEndpoint *endpoint, const LlmqRows *rows, int row)
 {
 	LlmqEndpointLimits *limits = llmq_jobs_limits_of(jobs, endpoint);
-	LlmqGrant grant = {.slots = read_number(rows, row, 1),
-					   .from_us = read_number(rows, row, 2),
-					   .interval_ns = read_number(rows, row, 3),
-					   .next_us = read_number(rows, row, 4),
-					   .tokens = read_number(rows, row, 5),
-					   .tokens_in_us = read_number(rows, row, 6),
-					   .again_us = read_number(rows, row, 7)};
+	LlmqGrant grant = {.slots = read_number(rows, row, LLMQ_DRAW_SLOTS),
+					   .from_us = read_number(rows, row, LLMQ_DRAW_FROM_US),
+					   .interval_ns = read_number(rows, row, LLMQ_DRAW_INTERVAL_NS),
+					   .next_us = read_number(rows, row, LLMQ_DRAW_NEXT_US),
+					   .tokens = read_number(rows, row, LLMQ_DRAW_TOKENS),
+					   .tokens_in_us = read_number(rows, row, LLMQ_DRAW_TOKENS_IN_US),
+					   .again_us = read_number(rows, row, LLMQ_DRAW_AGAIN_US)};
 
 	if (limits->drawing)
 		llmq_quota_take_in(&limits->quota, &grant, jobs->core->now.mono_us);
@@ -144,9 +145,10 @@ take_draw(LlmqJobs *jobs, const LlmqEndpoint *endpoint, const LlmqRows *rows, in
 	if (limits->word == limits->telling)
 		limits->word = LLMQ_BREAKER_SILENT;
 	limits->telling = LLMQ_BREAKER_SILENT;
-	adopt(jobs, limits, (LlmqBreakerState) read_number(rows, row, 9), read_number(rows, row, 10),
-		  read_number(rows, row, 11));
-	if (strcmp(llmq_rows_cell(rows, row, 8), "t") == 0)
+	adopt(jobs, limits, (LlmqBreakerState) read_number(rows, row, LLMQ_DRAW_BREAKER),
+		  read_number(rows, row, LLMQ_DRAW_BREAKER_IN),
+		  read_number(rows, row, LLMQ_DRAW_BREAKER_TURNS));
+	if (strcmp(llmq_rows_cell(rows, row, LLMQ_DRAW_MAY_PROBE), "t") == 0)
 		limits->may_probe = true;
 }
 
@@ -156,7 +158,7 @@ llmq_jobs_complete_draw(LlmqJobs *jobs, const LlmqRows *rows)
 	for (int i = 0; i < rows->row_count; i++)
 	{
 		const LlmqEndpoint *endpoint =
-			llmq_config_endpoint(jobs->core->config, llmq_rows_cell(rows, i, 0));
+			llmq_config_endpoint(jobs->core->config, llmq_rows_cell(rows, i, LLMQ_DRAW_ENDPOINT));
 
 		if (endpoint != NULL)
 			take_draw(jobs, endpoint, rows, i);

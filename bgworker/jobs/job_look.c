@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/store_columns.h"
+
 /*
  * Sweeps begin at least this far apart, and no more than a tenth of the time is
  * spent in them.
@@ -206,11 +208,12 @@ static bool
 take_ready(LlmqJobs *jobs, const LlmqRows *rows, int i)
 {
 	LlmqPosition *position = &jobs->position;
-	int64_t seq = strtoll(llmq_rows_cell(rows, i, 0), NULL, 10);
+	int64_t seq = strtoll(llmq_rows_cell(rows, i, LLMQ_POLL_SEQ), NULL, 10);
 
-	if (llmq_jobs_serves(jobs, llmq_rows_cell(rows, i, 1)) &&
-		!llmq_ready_add(jobs->ready, seq, llmq_rows_cell(rows, i, 1), llmq_rows_cell(rows, i, 2),
-						(int) strtol(llmq_rows_cell(rows, i, 3), NULL, 10)))
+	if (llmq_jobs_serves(jobs, llmq_rows_cell(rows, i, LLMQ_POLL_QUEUE)) &&
+		!llmq_ready_add(jobs->ready, seq, llmq_rows_cell(rows, i, LLMQ_POLL_QUEUE),
+						llmq_rows_cell(rows, i, LLMQ_POLL_TENANT),
+						(int) strtol(llmq_rows_cell(rows, i, LLMQ_POLL_PRIORITY), NULL, 10)))
 		return false;
 	if (jobs->polling_sweep)
 		position->sweep_at = seq;
@@ -226,10 +229,11 @@ llmq_jobs_complete_look(LlmqJobs *jobs, const LlmqRows *rows)
 
 	for (int i = 0; i < rows->row_count; i++)
 	{
-		if (llmq_rows_cell(rows, i, 4) != NULL)
+		if (llmq_rows_cell(rows, i, LLMQ_POLL_CONTROL) != NULL)
 			continue;
-		if (llmq_rows_cell(rows, i, 0) == NULL)
-			revoke(jobs, llmq_rows_cell(rows, i, 5), llmq_rows_cell(rows, i, 6));
+		if (llmq_rows_cell(rows, i, LLMQ_POLL_SEQ) == NULL)
+			revoke(jobs, llmq_rows_cell(rows, i, LLMQ_POLL_JOB_ID),
+				   llmq_rows_cell(rows, i, LLMQ_POLL_DELIVERY));
 		else if (room)
 			room = take_ready(jobs, rows, i);
 	}

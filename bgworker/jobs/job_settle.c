@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "core/store_columns.h"
 #include "jobs/settle.h"
 #include "json/json_write.h"
 
@@ -139,7 +140,8 @@ void
 llmq_jobs_complete_settle(LlmqJobs *jobs, const LlmqRows *rows)
 {
 	for (int i = 0; i < rows->row_count; i++)
-		take_verdict(jobs, llmq_rows_cell(rows, i, 0), llmq_rows_cell(rows, i, 1));
+		take_verdict(jobs, llmq_rows_cell(rows, i, LLMQ_SETTLE_JOB_ID),
+					 llmq_rows_cell(rows, i, LLMQ_SETTLE_VERDICT));
 	while (jobs->settling.head != NULL)
 	{
 		LlmqJob *job = jobs->settling.head;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/store_columns.h"
 #include "json/json_write.h"
 
 /* Messages of one topic in hand, and in how few of them more are claimed. */
@@ -165,7 +166,7 @@ claiming_topic(const LlmqRelay *relay, const char *name)
 static LlmqOutboxMessage *
 create_message(const LlmqRows *rows, int i)
 {
-	const char *body = llmq_rows_cell(rows, i, 5);
+	const char *body = llmq_rows_cell(rows, i, LLMQ_OUTBOX_BODY);
 	LlmqArena *arena =
 		llmq_arena_create(MESSAGE_BASE_BYTES + MESSAGE_BYTES_PER_BYTE * strlen(body));
 	LlmqOutboxMessage *message = arena == NULL ? NULL : llmq_arena_alloc(arena, sizeof(*message));
@@ -176,15 +177,16 @@ create_message(const LlmqRows *rows, int i)
 		return NULL;
 	}
 	message->arena = arena;
-	message->id = strtoll(llmq_rows_cell(rows, i, 1), NULL, 10);
-	message->attempts = (int) strtol(llmq_rows_cell(rows, i, 2), NULL, 10);
-	message->dedupe_key = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 3));
-	message->created_us = strtoll(llmq_rows_cell(rows, i, 4), NULL, 10);
+	message->id = strtoll(llmq_rows_cell(rows, i, LLMQ_OUTBOX_ID), NULL, 10);
+	message->attempts = (int) strtol(llmq_rows_cell(rows, i, LLMQ_OUTBOX_ATTEMPTS), NULL, 10);
+	message->dedupe_key = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, LLMQ_OUTBOX_DEDUPE_KEY));
+	message->created_us = strtoll(llmq_rows_cell(rows, i, LLMQ_OUTBOX_CREATED_AT), NULL, 10);
 	message->body_len = strlen(body);
 	message->body = llmq_arena_strndup(arena, body, message->body_len);
-	message->remaining = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 6));
-	message->claimed_us = strtoll(llmq_rows_cell(rows, i, 7), NULL, 10);
-	message->traceparent = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, 8));
+	message->remaining = llmq_arena_strdup(arena, llmq_rows_cell(rows, i, LLMQ_OUTBOX_REMAINING));
+	message->claimed_us = strtoll(llmq_rows_cell(rows, i, LLMQ_OUTBOX_CLAIMED_AT), NULL, 10);
+	message->traceparent =
+		llmq_arena_strdup(arena, llmq_rows_cell(rows, i, LLMQ_OUTBOX_TRACEPARENT));
 	if (!llmq_arena_failed(arena))
 		return message;
 	llmq_arena_destroy(arena);
@@ -197,7 +199,7 @@ miss_message(LlmqRelay *relay, const LlmqRows *rows, int i)
 {
 	llmq_core_log(relay->core, LLMQ_LOG_WARNING,
 				  "outbox message %s was claimed and cannot be held, and goes back",
-				  llmq_rows_cell(rows, i, 1));
+				  llmq_rows_cell(rows, i, LLMQ_OUTBOX_ID));
 	llmq_core_miss_lease(relay->core);
 }
 
@@ -237,16 +239,16 @@ take_claimed(LlmqRelay *relay, LlmqTopic *topic, const LlmqRows *rows, int i)
 	int64_t wait = topic->claim_at_us - relay->core->now.mono_us;
 
 	topic->claimed++;
-	if (llmq_rows_cell(rows, i, 1) == NULL)
+	if (llmq_rows_cell(rows, i, LLMQ_OUTBOX_ID) == NULL)
 	{
 		topic->claim_at_us = relay->core->now.mono_us + TOPIC_BUSY_US;
 		topic->claimed = topic->claiming;
 		return;
 	}
-	topic->after = strtoll(llmq_rows_cell(rows, i, 1), NULL, 10);
-	if (llmq_rows_cell(rows, i, 5) == NULL)
+	topic->after = strtoll(llmq_rows_cell(rows, i, LLMQ_OUTBOX_ID), NULL, 10);
+	if (llmq_rows_cell(rows, i, LLMQ_OUTBOX_BODY) == NULL)
 	{
-		count_notification(relay, llmq_rows_cell(rows, i, 6));
+		count_notification(relay, llmq_rows_cell(rows, i, LLMQ_OUTBOX_REMAINING));
 		return;
 	}
 	forget_settled(relay, topic->after);
@@ -305,13 +307,13 @@ llmq_relay_complete_claim(LlmqRelay *relay, const LlmqRows *rows)
 		relay->core->sure_us = relay->core->began_us - CLAIM_SHOWS_LIFE_US;
 	for (int i = 0; i < rows->row_count; i++)
 	{
-		LlmqTopic *topic = claiming_topic(relay, llmq_rows_cell(rows, i, 0));
-		const char *body = llmq_rows_cell(rows, i, 5);
+		LlmqTopic *topic = claiming_topic(relay, llmq_rows_cell(rows, i, LLMQ_OUTBOX_TOPIC));
+		const char *body = llmq_rows_cell(rows, i, LLMQ_OUTBOX_BODY);
 
 		bytes += body == NULL ? 0 : strlen(body);
 		if (topic != NULL)
 			take_claimed(relay, topic, rows, i);
-		else if (llmq_rows_cell(rows, i, 1) != NULL)
+		else if (llmq_rows_cell(rows, i, LLMQ_OUTBOX_ID) != NULL)
 			miss_message(relay, rows, i);
 	}
 	suspect_claimed(relay, false);
@@ -453,13 +455,13 @@ llmq_relay_complete_settle(LlmqRelay *relay, const LlmqRows *rows)
 {
 	for (int i = 0; i < rows->row_count; i++)
 	{
-		const char *verdict = llmq_rows_cell(rows, i, 1);
+		const char *verdict = llmq_rows_cell(rows, i, LLMQ_OUTBOX_SETTLE_VERDICT);
 
 		if (strcmp(verdict, "busy") == 0)
-			settle_later(relay, llmq_rows_cell(rows, i, 0));
+			settle_later(relay, llmq_rows_cell(rows, i, LLMQ_OUTBOX_SETTLE_ID));
 		else if (strcmp(verdict, "settled") != 0)
 			llmq_core_log(relay->core, LLMQ_LOG_INFO, "outbox message %s: its sending came %s",
-						  llmq_rows_cell(rows, i, 0), verdict);
+						  llmq_rows_cell(rows, i, LLMQ_OUTBOX_SETTLE_ID), verdict);
 	}
 	while (relay->settling.head != NULL)
 	{
