@@ -2,11 +2,9 @@
 -- There are no foreign keys among them (a queue row would collect a multixact
 -- with every submit); llmq.check() proves what they would.
 --
--- What would make a worker fail is refused here: it reads the configuration as one
--- value, and adds spans to the present time.  A span is measured as the worker measures it
--- (llmq.microseconds), by which '361 days -1 year' is less than nothing; its years are bounded by
--- themselves, as days could balance any number of them.  Numerics are bounded, as the worker reads
--- numbers of 64 bits; so NaN and Infinity, which are above all, are none.
+-- What would make a worker fail is refused here: it reads the configuration as one value, and
+-- adds intervals to the present time; the rule for these stands at the end.  Numerics are bounded,
+-- because the worker reads numbers of 64 bits; that excludes NaN and Infinity, which are above all.
 
 CREATE TABLE llmq.endpoint (
     name text PRIMARY KEY CHECK (length(name) BETWEEN 1 AND 128),
@@ -24,18 +22,14 @@ CREATE TABLE llmq.endpoint (
     idempotency_header text CHECK (idempotency_header ~ '^[A-Za-z0-9-]+$'),
     max_response_bytes int NOT NULL DEFAULT 8388608
         CHECK (max_response_bytes BETWEEN 1024 AND 134217728),
-    connect_timeout interval NOT NULL DEFAULT '5 s'
-        CHECK (extract(epoch FROM connect_timeout) > 0 AND connect_timeout <= '100 years' AND extract(year FROM connect_timeout) BETWEEN 0 AND 100),
-    first_byte_timeout interval
-        CHECK (extract(epoch FROM first_byte_timeout) > 0 AND first_byte_timeout <= '100 years' AND extract(year FROM first_byte_timeout) BETWEEN 0 AND 100),
-    idle_timeout interval
-        CHECK (extract(epoch FROM idle_timeout) > 0 AND idle_timeout <= '100 years' AND extract(year FROM idle_timeout) BETWEEN 0 AND 100),
+    connect_timeout interval NOT NULL DEFAULT '5 s',
+    first_byte_timeout interval,
+    idle_timeout interval,
     input_price numeric CHECK (input_price BETWEEN 0 AND 1e9),
     cached_price numeric CHECK (cached_price BETWEEN 0 AND 1e9),
     output_price numeric CHECK (output_price BETWEEN 0 AND 1e9),
     breaker_failures int NOT NULL DEFAULT 5 CHECK (breaker_failures > 0),
-    breaker_cooldown interval NOT NULL DEFAULT '30 s'
-        CHECK (extract(epoch FROM breaker_cooldown) > 0 AND breaker_cooldown <= '100 years' AND extract(year FROM breaker_cooldown) BETWEEN 0 AND 100),
+    breaker_cooldown interval NOT NULL DEFAULT '30 s',
     enabled boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE llmq.endpoint IS 'where models are served, one row an endpoint';
@@ -74,26 +68,17 @@ CREATE TABLE llmq.queue (
     paused boolean NOT NULL DEFAULT false,
     max_in_flight int CHECK (max_in_flight > 0),
     max_ready int CHECK (max_ready > 0),
-    call_timeout interval NOT NULL DEFAULT '20 s'
-        CHECK (extract(epoch FROM call_timeout) > 0 AND call_timeout <= '100 years' AND extract(year FROM call_timeout) BETWEEN 0 AND 100),
-    deadline interval NOT NULL DEFAULT '60 s'
-        CHECK (extract(epoch FROM deadline) > 0 AND deadline <= '100 years' AND extract(year FROM deadline) BETWEEN 0 AND 100),
+    call_timeout interval NOT NULL DEFAULT '20 s',
+    deadline interval NOT NULL DEFAULT '60 s',
     max_attempts int NOT NULL DEFAULT 4 CHECK (max_attempts BETWEEN 1 AND 1000),
-    min_attempt interval NOT NULL DEFAULT '1 s'
-        CHECK (extract(epoch FROM min_attempt) >= 0 AND min_attempt <= '100 years' AND extract(year FROM min_attempt) BETWEEN 0 AND 100),
-    backoff_base interval NOT NULL DEFAULT '0.5 s'
-        CHECK (extract(epoch FROM backoff_base) >= 0 AND backoff_base <= '100 years' AND extract(year FROM backoff_base) BETWEEN 0 AND 100),
-    backoff_cap interval NOT NULL DEFAULT '8 s'
-        CHECK (extract(epoch FROM backoff_cap) >= 0 AND backoff_cap <= '100 years' AND extract(year FROM backoff_cap) BETWEEN 0 AND 100),
+    min_attempt interval NOT NULL DEFAULT '1 s',
+    backoff_base interval NOT NULL DEFAULT '0.5 s',
+    backoff_cap interval NOT NULL DEFAULT '8 s',
     max_deliveries int NOT NULL DEFAULT 5 CHECK (max_deliveries BETWEEN 1 AND 1000),
-    redelivery_base interval NOT NULL DEFAULT '5 s'
-        CHECK (extract(epoch FROM redelivery_base) >= 0 AND redelivery_base <= '100 years' AND extract(year FROM redelivery_base) BETWEEN 0 AND 100),
-    redelivery_cap interval NOT NULL DEFAULT '10 min'
-        CHECK (extract(epoch FROM redelivery_cap) >= 0 AND redelivery_cap <= '100 years' AND extract(year FROM redelivery_cap) BETWEEN 0 AND 100),
-    max_age interval NOT NULL DEFAULT '7 days'
-        CHECK (extract(epoch FROM max_age) > 0 AND max_age <= '100 years' AND extract(year FROM max_age) BETWEEN 0 AND 100),
-    retention interval NOT NULL DEFAULT '30 days'
-        CHECK (extract(epoch FROM retention) > 0 AND retention <= '100 years' AND extract(year FROM retention) BETWEEN 0 AND 100),
+    redelivery_base interval NOT NULL DEFAULT '5 s',
+    redelivery_cap interval NOT NULL DEFAULT '10 min',
+    max_age interval NOT NULL DEFAULT '7 days',
+    retention interval NOT NULL DEFAULT '30 days',
     accept_truncated boolean NOT NULL DEFAULT false,
     require_json boolean NOT NULL DEFAULT false,
     fallback_on text[],
@@ -137,13 +122,10 @@ CREATE TABLE llmq.destination (
     headers jsonb CHECK (jsonb_typeof(headers) = 'object'
         AND NOT jsonb_path_exists(headers, 'strict $.* ? (@.type() <> "string")', '{}', true)),
     sender text,
-    timeout interval NOT NULL DEFAULT '10 s'
-        CHECK (extract(epoch FROM timeout) > 0 AND timeout <= '100 years' AND extract(year FROM timeout) BETWEEN 0 AND 100),
+    timeout interval NOT NULL DEFAULT '10 s',
     max_attempts int NOT NULL DEFAULT 10 CHECK (max_attempts BETWEEN 1 AND 1000),
-    backoff_base interval NOT NULL DEFAULT '5 s'
-        CHECK (extract(epoch FROM backoff_base) >= 0 AND backoff_base <= '100 years' AND extract(year FROM backoff_base) BETWEEN 0 AND 100),
-    backoff_cap interval NOT NULL DEFAULT '1 h'
-        CHECK (extract(epoch FROM backoff_cap) >= 0 AND backoff_cap <= '100 years' AND extract(year FROM backoff_cap) BETWEEN 0 AND 100),
+    backoff_base interval NOT NULL DEFAULT '5 s',
+    backoff_cap interval NOT NULL DEFAULT '1 h',
     enabled boolean NOT NULL DEFAULT true,
     max_in_flight int NOT NULL DEFAULT 1 CHECK (max_in_flight BETWEEN 1 AND 100),
     CONSTRAINT destination_topic_prefix CHECK (topic !~ '[*].'),
@@ -178,8 +160,7 @@ COMMENT ON COLUMN llmq.destination.max_in_flight IS
 
 CREATE TABLE llmq.budget (
     tenant text PRIMARY KEY,
-    period interval NOT NULL
-        CHECK (extract(epoch FROM period) > 0 AND period <= '100 years' AND extract(year FROM period) BETWEEN 0 AND 100),
+    period interval NOT NULL,
     max_cost numeric CHECK (max_cost BETWEEN 0 AND 1e15),
     max_tokens bigint CHECK (max_tokens >= 0),
     hard boolean NOT NULL DEFAULT false
@@ -221,3 +202,32 @@ CREATE TABLE llmq.role_tenant (
 COMMENT ON TABLE llmq.role_tenant IS 'the tenants that a role and its members may name besides their own';
 COMMENT ON COLUMN llmq.role_tenant.role IS 'a role, whose members count too';
 COMMENT ON COLUMN llmq.role_tenant.tenant IS 'whom it may name as tenant';
+
+-- Every interval that a worker reckons with.  It is measured as the worker measures it
+-- (llmq.microseconds), so '361 days -1 year' is less than nothing; its years are bounded by
+-- themselves, because days could balance any number of them.  The rule is a constraint of each column
+-- rather than a domain: an error then names the column, and views on it do not stop an update.
+DO $$
+DECLARE
+    above_zero constant text[] := '{
+        endpoint.connect_timeout, endpoint.first_byte_timeout, endpoint.idle_timeout,
+        endpoint.breaker_cooldown, queue.call_timeout, queue.deadline, queue.max_age,
+        queue.retention, destination.timeout, budget.period
+        }';
+    from_zero constant text[] := '{
+        queue.min_attempt, queue.backoff_base, queue.backoff_cap, queue.redelivery_base,
+        queue.redelivery_cap, destination.backoff_base, destination.backoff_cap
+        }';
+    relation text;
+    col text;
+BEGIN
+    FOR relation, col IN
+        SELECT split_part(c, '.', 1), split_part(c, '.', 2) FROM unnest(above_zero || from_zero) AS c
+    LOOP
+        EXECUTE format($sql$
+            ALTER TABLE llmq.%1$I ADD CONSTRAINT %1$s_%2$s_check CHECK (extract(epoch FROM %2$I) %3$s 0
+                AND %2$I <= '100 years' AND extract(year FROM %2$I) BETWEEN 0 AND 100)$sql$,
+            relation, col, CASE WHEN concat(relation, '.', col) = ANY (from_zero) THEN '>=' ELSE '>' END);
+    END LOOP;
+END
+$$;
