@@ -22,9 +22,6 @@
 #include "dialects/outcome.h"
 #include "wire/sink.h"
 
-/* JSON nested deeper than this is an invalid_response. */
-#define LLMQ_JSON_MAX_DEPTH 512
-
 /* An error text is stored up to this many bytes, cut at a character. */
 #define LLMQ_ERROR_MESSAGE_MAX 1000
 
