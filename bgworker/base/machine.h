@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "engine/engine.h"
+#include "base/clock.h"
 
 /* The engine's clock. */
 extern LlmqTime llmq_machine_clock(void);

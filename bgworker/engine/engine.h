@@ -16,23 +16,12 @@
 #include <stdint.h>
 
 #include "base/buffer.h"
+#include "base/clock.h"
+#include "base/hmac.h"
+#include "base/log_level.h"
 #include "core/store.h"
-#include "messages/webhook.h"
 
 typedef struct LlmqEngine LlmqEngine;
-
-typedef struct LlmqTime
-{
-	int64_t mono_us; /* monotonic: deadlines, delays */
-	int64_t wall_us; /* since the Unix epoch: for people, and HTTP-dates */
-} LlmqTime;
-
-typedef enum LlmqLogLevel
-{
-	LLMQ_LOG_DEBUG,
-	LLMQ_LOG_INFO,
-	LLMQ_LOG_WARNING
-} LlmqLogLevel;
 
 typedef struct LlmqEngineOptions
 {
