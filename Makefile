@@ -16,9 +16,10 @@ ENGINE_OBJS = \
 	$(call in,bgworker/json,json_check json_slice json_text json_write,o) \
 	$(call in,bgworker/wire,http_request sse trace,o) \
 	$(call in,bgworker/dialects,outcome \
-		provider provider_anthropic provider_anthropic_params provider_embeddings provider_gemini \
-		provider_gemini_params provider_http provider_message provider_ollama provider_openai_chat \
-		provider_openai_responses provider_param provider_part provider_responses_params \
+		provider provider_anthropic provider_anthropic_params provider_draft provider_embeddings \
+		provider_gemini provider_gemini_params provider_http provider_message provider_ollama \
+		provider_openai_chat provider_openai_responses provider_param provider_part \
+		provider_responses_params \
 		reply reply_answer reply_anthropic reply_embeddings reply_error reply_gemini reply_ollama \
 		reply_openai_chat reply_openai_responses reply_verdict reply_wish,o) \
 	$(call in,bgworker/limits,breaker estimate ratelimit,o) \
