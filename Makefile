@@ -378,7 +378,8 @@ check-size:
 
 .PHONY: check-size
 
+# TABLE=1 prints figures too.
 check-layers: all
-	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
+	@$(srcdir)/test/check-layers $(if $(TABLE),--table) $(MODULE_big)$(DLSUFFIX) $(OBJS) $(PROGRAM_OBJS)
 
 .PHONY: debug-module fuzz unit pgtap setup test test-program test-all test-peers readme demo bench bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers
