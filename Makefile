@@ -16,9 +16,10 @@ ENGINE_OBJS = \
 	$(call in,bgworker/json,json_check json_slice json_text json_write,o) \
 	$(call in,bgworker/wire,http_request sse trace,o) \
 	$(call in,bgworker/dialects,outcome \
-		provider provider_anthropic provider_anthropic_params provider_embeddings provider_gemini \
-		provider_gemini_params provider_http provider_message provider_ollama provider_openai_chat \
-		provider_openai_responses provider_param provider_part provider_responses_params \
+		provider provider_anthropic provider_anthropic_params provider_draft provider_embeddings \
+		provider_gemini provider_gemini_params provider_http provider_message provider_ollama \
+		provider_openai_chat provider_openai_responses provider_param provider_part \
+		provider_responses_params \
 		reply reply_answer reply_anthropic reply_embeddings reply_error reply_gemini reply_ollama \
 		reply_openai_chat reply_openai_responses reply_verdict reply_wish,o) \
 	$(call in,bgworker/limits,breaker estimate ratelimit,o) \
@@ -379,7 +380,8 @@ check-size:
 
 .PHONY: check-size
 
+# TABLE=1 prints figures too.
 check-layers: all
-	$(srcdir)/test/check-layers $(MODULE_big)$(DLSUFFIX) $(ENGINE_OBJS) -- $(SERVER_OBJS) $(PROGRAM_OBJS)
+	@$(srcdir)/test/check-layers $(if $(TABLE),--table) $(MODULE_big)$(DLSUFFIX) $(OBJS) $(PROGRAM_OBJS)
 
 .PHONY: debug-module fuzz unit pgtap setup test test-program test-all test-peers readme demo bench bench-worker bench-queue torture soak dist test-dist bench-relay bench-scale bench-limits format format-check check-layers

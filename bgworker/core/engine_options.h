@@ -9,14 +9,8 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "messages/webhook.h"
-
-typedef enum LlmqLogLevel
-{
-	LLMQ_LOG_DEBUG,
-	LLMQ_LOG_INFO,
-	LLMQ_LOG_WARNING
-} LlmqLogLevel;
+#include "base/hmac.h"
+#include "base/log_level.h"
 
 typedef struct LlmqEngineOptions
 {

@@ -8,13 +8,9 @@
  */
 #include "dialects/provider.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "dialects/provider_private.h"
-
-#define ERROR_MAX_BYTES 512
 
 static const char *empty_to_null(const char *text);
 static const LlmqDialect *find_dialect(LlmqApi api);
@@ -49,19 +45,6 @@ llmq_provider_request(LlmqArena *arena, const LlmqTarget *target, const LlmqProm
 		*error = draft.error != NULL ? draft.error
 									 : "The request does not fit into the memory of one job.";
 	return written;
-}
-
-bool
-llmq_draft_fail(LlmqDraft *draft, const char *format, ...)
-{
-	char text[ERROR_MAX_BYTES];
-	va_list args;
-
-	va_start(args, format);
-	vsnprintf(text, sizeof(text), format, args);
-	va_end(args);
-	draft->error = llmq_arena_strdup(draft->arena, text);
-	return false;
 }
 
 static const char *

@@ -16,7 +16,6 @@
 #include "base/arena.h"
 #include "wire/http_request.h"
 #include "dialects/outcome.h"
-#include "dialects/reply.h"
 
 /* What the user submitted, as it stands in llmq.job.  JSON fields are valid JSON source or NULL. */
 typedef struct LlmqPrompt

@@ -36,33 +36,6 @@ llmq_draft_url(LlmqDraft *draft, const char *path)
 	return draft->request->url != NULL;
 }
 
-const char *
-llmq_draft_percent_encode(LlmqDraft *draft, const char *text)
-{
-	static const char hex[] = "0123456789ABCDEF";
-	static const char unreserved[] =
-		"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~";
-	char *encoded = llmq_arena_alloc(draft->arena, strlen(text) * 3 + 1);
-	char *to = encoded;
-
-	if (encoded == NULL)
-		return NULL;
-	for (; *text != '\0'; text++)
-	{
-		unsigned char c = (unsigned char) *text;
-
-		if (strchr(unreserved, c) != NULL)
-		{
-			*to++ = (char) c;
-			continue;
-		}
-		*to++ = '%';
-		*to++ = hex[c >> 4];
-		*to++ = hex[c & 15];
-	}
-	return encoded;
-}
-
 bool
 llmq_draft_headers(LlmqDraft *draft, const LlmqDialect *dialect)
 {

@@ -97,17 +97,6 @@ llmq_tool_call_object(LlmqDraft *draft, const LlmqToolCall *call, LlmqSlice *obj
 						   draft->message_number);
 }
 
-bool
-llmq_draft_read_text(LlmqDraft *draft, LlmqSlice string, const char **text, size_t *len)
-{
-	*text = string.at + 1;
-	*len = string.len - 2;
-	if (memchr(*text, '\\', *len) == NULL)
-		return true;
-	*text = llmq_slice_decode(draft->arena, string, len);
-	return *text != NULL;
-}
-
 static bool
 read_member(LlmqDraft *draft, LlmqMessage *message, LlmqSlice key, LlmqSlice value)
 {

@@ -109,8 +109,4 @@ extern bool llmq_message_find_call(LlmqDraft *draft, const LlmqMessageWalk *walk
 /* Reads a call's arguments as a JSON object; arguments that are "" are {}. */
 extern bool llmq_tool_call_object(LlmqDraft *draft, const LlmqToolCall *call, LlmqSlice *object);
 
-/* Reads a string's text, in place where it holds no escape; false when memory is out. */
-extern bool
-llmq_draft_read_text(LlmqDraft *draft, LlmqSlice string, const char **text, size_t *len);
-
 #endif /* LLMQ_PROVIDER_MESSAGE_H */

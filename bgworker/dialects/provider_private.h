@@ -67,16 +67,20 @@ extern const LlmqDialect llmq_dialect_gemini;
 extern const LlmqDialect llmq_dialect_ollama;
 extern const LlmqDialect llmq_dialect_embeddings;
 
-/* Notes what is wrong (the first call counts) and returns false. */
+/* provider_draft.c.  Notes what is wrong (the first call counts) and returns false. */
 extern bool
 llmq_draft_fail(LlmqDraft *draft, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Reads a string's text, in place where it holds no escape; false when memory is out. */
+extern bool
+llmq_draft_read_text(LlmqDraft *draft, LlmqSlice string, const char **text, size_t *len);
+
+/* Percent-encodes all but unreserved characters (RFC 3986, 2.3). */
+extern const char *llmq_draft_percent_encode(LlmqDraft *draft, const char *text);
 
 /* provider_http.c: the request's url and headers. */
 extern bool llmq_draft_url(LlmqDraft *draft, const char *path);
 extern bool llmq_draft_headers(LlmqDraft *draft, const LlmqDialect *dialect);
-
-/* Percent-encodes all but unreserved characters (RFC 3986, 2.3). */
-extern const char *llmq_draft_percent_encode(LlmqDraft *draft, const char *text);
 
 /*
  * Params.  Taking one means that it is not written as it stands; a null counts as

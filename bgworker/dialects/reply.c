@@ -175,18 +175,6 @@ llmq_reply_finish(LlmqReply *reply, LlmqTransferEnd end, const char *detail, int
 	llmq_reply_judge(reply, end, detail, now_us, verdict);
 }
 
-bool
-llmq_reply_marker_read(const LlmqReply *reply)
-{
-	const LlmqChoice *choice;
-
-	if (!reply->streamed || !reply->any_frame)
-		return false;
-	choice = llmq_answer_pick(&reply->answer);
-	return reply->error.found || reply->answer.terminal ||
-		   (choice != NULL && choice->reason != LLMQ_REASON_NONE);
-}
-
 static void
 take_status(LlmqSink *sink, int status)
 {

@@ -20,27 +20,11 @@
 
 #include "base/arena.h"
 #include "dialects/outcome.h"
+#include "dialects/reply_options.h"
 #include "wire/sink.h"
-
-/* JSON nested deeper than this is an invalid_response. */
-#define LLMQ_JSON_MAX_DEPTH 512
 
 /* An error text is stored up to this many bytes, cut at a character. */
 #define LLMQ_ERROR_MESSAGE_MAX 1000
-
-/* What was asked; strings must outlive the reply. */
-typedef struct LlmqReplyOptions
-{
-	LlmqApi api;
-	bool stream;			  /* a stream was asked for */
-	size_t max_bytes;		  /* cap on decoded body bytes */
-	int embedding_inputs;	  /* openai_embeddings: how many inputs were sent */
-	bool embedding_array;	  /* openai_embeddings: params.input was an array (result is 2-D) */
-	int embedding_dimensions; /* openai_embeddings: asked for, 0 if not */
-	bool accept_truncated;	  /* a truncated answer is a success */
-	bool require_json;		  /* a text that is not JSON is an invalid_response */
-	const char *secret; /* what was sent, or NULL: hidden wherever it is sent back in an error */
-} LlmqReplyOptions;
 
 /*
  * What one attempt came to.  Strings are NUL-ended UTF-8 that PostgreSQL takes

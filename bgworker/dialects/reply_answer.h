@@ -10,9 +10,12 @@
 #ifndef LLMQ_REPLY_ANSWER_H
 #define LLMQ_REPLY_ANSWER_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "base/buffer.h"
 #include "json/json_slice.h"
-#include "dialects/reply.h"
+#include "dialects/reply_options.h"
 
 /* Why an answer ended, whatever the dialect calls it. */
 typedef enum LlmqReason

@@ -9,6 +9,7 @@
 #ifndef LLMQ_REPLY_PRIVATE_H
 #define LLMQ_REPLY_PRIVATE_H
 
+#include "dialects/reply.h"
 #include "dialects/reply_dialect.h"
 #include "wire/sse.h"
 

@@ -29,6 +29,18 @@ static const char *response_of(LlmqReply *reply);
 static const char *message_of(LlmqReply *reply, const LlmqVerdict *verdict, const char *detail);
 static const char *request_id_of(LlmqReply *reply);
 
+bool
+llmq_reply_marker_read(const LlmqReply *reply)
+{
+	const LlmqChoice *choice;
+
+	if (!reply->streamed || !reply->any_frame)
+		return false;
+	choice = llmq_answer_pick(&reply->answer);
+	return reply->error.found || reply->answer.terminal ||
+		   (choice != NULL && choice->reason != LLMQ_REASON_NONE);
+}
+
 void
 llmq_reply_judge(LlmqReply *reply, LlmqTransferEnd end, const char *detail, int64_t now_us,
 				 LlmqVerdict *verdict)

@@ -9,8 +9,6 @@
 
 #include <string.h>
 
-#include "dialects/reply.h"
-
 /* What may come next. */
 typedef enum Expect
 {

@@ -10,8 +10,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "dialects/reply.h"
-
 #define REPLACEMENT_CHARACTER 0xFFFD
 
 /* A byte in each of the eight places of a word. */

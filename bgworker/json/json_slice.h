@@ -18,6 +18,9 @@
 
 #include "base/arena.h"
 
+/* JSON nested deeper than this is refused; in an answer it is an invalid_response. */
+#define LLMQ_JSON_MAX_DEPTH 512
+
 typedef struct LlmqSlice
 {
 	const char *at; /* first byte of the value, NULL: there is none */
@@ -32,8 +35,8 @@ typedef struct LlmqSliceWalk
 } LlmqSliceWalk;
 
 /*
- * Checks that text holds one JSON value, nested at most LLMQ_JSON_MAX_DEPTH
- * (reply.h) deep, and sets *value to it.
+ * Checks that text holds one JSON value, nested at most LLMQ_JSON_MAX_DEPTH deep,
+ * and sets *value to it.
  */
 extern bool llmq_slice_parse(const char *text, size_t len, LlmqSlice *value);
 

@@ -13,16 +13,13 @@
 #include <stdint.h>
 
 #include "base/arena.h"
+#include "base/hmac.h"
 #include "wire/http_request.h"
 #include "messages/relay_verdict.h"
 #include "wire/sink.h"
 
 /* More secrets at a time than a rotation needs are refused. */
 #define LLMQ_WEBHOOK_SECRETS_MAX 8
-
-/* HMAC-SHA256 of data; false when it cannot be had (memory).  Must not throw. */
-typedef bool (*LlmqHmacSha256)(const void *key, size_t key_len, const void *data, size_t data_len,
-							   unsigned char mac[32]);
 
 typedef struct LlmqWebhook
 {

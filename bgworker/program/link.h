@@ -17,7 +17,7 @@
 
 #include <libpq-fe.h>
 
-#include "core/engine_options.h"
+#include "base/log_level.h"
 
 /* Where the server says that there is work; extension/wakeup.c has the same name. */
 #define LLMQ_WAKE_CHANNEL "llmq_wake"

@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-#include "core/engine_options.h"
+#include "base/log_level.h"
 
 /* Says how lines look and which are left out; name is the worker's, and must outlive all. */
 extern void llmq_log_open(const char *name, bool json, LlmqLogLevel least);

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "core/engine_options.h"
+#include "base/log_level.h"
 #include "program/metric_server.h"
 
 #define LLMQ_QUEUES_MAX 64

@@ -234,7 +234,8 @@ llmq_transfer_start_mail(LlmqTransferPool *pool, const LlmqMailRequest *request,
 	transfer = take_slot(pool, true, clocks, now_us, error, error_size);
 	if (transfer != NULL)
 	{
-		bool ready = llmq_mail_set_request(transfer, request, reply, error, error_size);
+		bool ready = llmq_slot_set_url(transfer, request->url, error, error_size) &&
+					 llmq_mail_set_request(transfer, request, reply, error, error_size);
 
 		transfer->sink = NULL;
 		transfer = launch(transfer, ready, clocks, owner, error, error_size);

@@ -46,8 +46,6 @@ bool
 llmq_mail_set_request(LlmqTransfer *transfer, const LlmqMailRequest *request, LlmqMailReply *reply,
 					  char *error, size_t error_size)
 {
-	if (!llmq_slot_set_url(transfer, request->url, error, error_size))
-		return false;
 	transfer->mail->reply = reply;
 	if (set_mail(transfer, request))
 		return true;

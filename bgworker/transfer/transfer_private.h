@@ -1,14 +1,15 @@
 /*
  * transfer_private.h
- *		What the files of the transfer layer share; nobody else includes it.
+ *		What the files of the transfer layer share; nobody else includes it.  Each calls
+ *		those below it:
  *
  *		transfer.c		 pool, start, abort, dispatch
  *		transfer_slot.c	 handles, and the way of a request into one
- *		transfer_resolve.c who may look up a host
- *		transfer_rest.c	 whether a connection at rest has kept silent
- *		transfer_mail.c	 e-mails, once libcurl has opened the session
  *		transfer_feed.c	 what libcurl's callbacks record
  *		transfer_end.c	 how a transfer ended, told from what libcurl says
+ *		transfer_mail.c	 e-mails, once libcurl has opened the session
+ *		transfer_resolve.c who may look up a host
+ *		transfer_rest.c	 whether a connection at rest has kept silent
  *		transfer_clock.c the clocks, without libcurl
  *		transfer_poll.c	 the descriptor, without libcurl
  */
@@ -63,6 +64,7 @@ extern bool llmq_rest_is_silent(const LlmqTransferPool *pool, int local_port);
 /* transfer_mail.c.  Makes a new handle one for an e-mail; false when libcurl refuses. */
 extern bool llmq_mail_set_constants(LlmqTransfer *transfer);
 extern void llmq_mail_forget(LlmqTransfer *transfer);
+/* Tells the handle, which has its url, what to send; false with an error text. */
 extern bool llmq_mail_set_request(LlmqTransfer *transfer, const LlmqMailRequest *request,
 								  LlmqMailReply *reply, char *error, size_t error_size);
 /* The session stands: the talk begins.  False: it has ended, and the result is filled in. */

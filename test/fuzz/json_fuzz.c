@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "json/json_text.h"
-#include "dialects/reply.h"
 #include "fuzz.h"
 
 #define OUT_MAX ((size_t) 64 * 1024 * 1024)

@@ -7,7 +7,6 @@
 
 #include <stdlib.h>
 
-#include "dialects/reply.h"
 #include "tap.h"
 
 #define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
