@@ -21,7 +21,7 @@ ENGINE_OBJS = \
 		provider_openai_chat provider_openai_responses provider_param provider_part \
 		provider_responses_params \
 		reply reply_answer reply_anthropic reply_embeddings reply_error reply_gemini reply_ollama \
-		reply_openai_chat reply_openai_responses reply_verdict reply_wish,o) \
+		reply_openai_chat reply_openai_responses reply_verdict reply_hint,o) \
 	$(call in,bgworker/limits,breaker estimate ratelimit,o) \
 	$(call in,bgworker/messages,email email_format email_verdict mailbox relay_verdict smtp webhook \
 		webhook_reply,o) \
@@ -232,7 +232,7 @@ FUZZ_BUILD   = build/fuzz
 FUZZ_CFLAGS  = -std=gnu11 -g -O1 -Wall -Wextra -Werror -Wno-unused-parameter -fno-omit-frame-pointer \
 	-fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all -MMD -MP
 FUZZ_REPLIES = $(addprefix reply_, openai_chat openai_responses anthropic_messages gemini ollama_chat openai_embeddings)
-FUZZ_TARGETS ?= sse text json wish request $(FUZZ_REPLIES)
+FUZZ_TARGETS ?= sse text json hint request $(FUZZ_REPLIES)
 FUZZ_OBJS    = $(patsubst bgworker/%.o, $(FUZZ_BUILD)/engine/%.o, $(filter-out $(addprefix bgworker/,transfer% core% jobs% relay% engine%), $(ENGINE_OBJS)))
 FUZZ_LINK    = $(FUZZ_CC) $(FUZZ_CFLAGS) $(PG_CPPFLAGS) -fsanitize=fuzzer $< $(FUZZ_OBJS) -ljansson -lm -o $@
 -include $(wildcard $(FUZZ_BUILD)/*.d $(FUZZ_BUILD)/engine/*/*.d)

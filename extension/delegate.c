@@ -3,7 +3,7 @@
  *		Running the SQL function that stands behind a C function.
  *
  * Some public functions need C for one thing, and SQL for all the rest: C is then
- * the door, and the SQL function of the same name with a suffix is the house.  It is
+ * the entry point, and the SQL function of the same name with a suffix does the work.  It is
  * called like any function, which costs a third of what a statement does; one that
  * returns a set needs a statement, of which one saved plan a function and process is kept.
  *
@@ -54,7 +54,7 @@ static Datum select_set(FunctionCallInfo fcinfo, const char *suffix, bool tells_
 static SPIPlanPtr find_plan(Oid function, const char *suffix, bool tells_role);
 static HTAB *delegates(void);
 static SPIPlanPtr prepare(Oid function, const char *suffix, bool tells_role);
-static HeapTuple find_door(Oid function);
+static HeapTuple find_entry(Oid function);
 static int list_types(Form_pg_proc function, bool tells_role, Oid *types);
 static char *write_call(Form_pg_proc function, const char *suffix, int count);
 static void fill_store(FunctionCallInfo fcinfo);
@@ -109,7 +109,7 @@ call(FunctionCallInfo fcinfo, const char *suffix, bool tells_role, const Argumen
 static FmgrInfo *
 find_function(FunctionCallInfo fcinfo, const char *suffix, bool tells_role)
 {
-	FmgrInfo *door = fcinfo->flinfo;
+	FmgrInfo *entry = fcinfo->flinfo;
 	Oid types[FUNC_MAX_ARGS + 1];
 	HeapTuple tuple;
 	Form_pg_proc form;
@@ -117,9 +117,9 @@ find_function(FunctionCallInfo fcinfo, const char *suffix, bool tells_role)
 	char *name;
 	Oid oid;
 
-	if (door->fn_extra != NULL)
-		return door->fn_extra;
-	tuple = find_door(door->fn_oid);
+	if (entry->fn_extra != NULL)
+		return entry->fn_extra;
+	tuple = find_entry(entry->fn_oid);
 	form = (Form_pg_proc) GETSTRUCT(tuple);
 	name = psprintf("%s%s", NameStr(form->proname), suffix);
 	oid =
@@ -129,9 +129,9 @@ find_function(FunctionCallInfo fcinfo, const char *suffix, bool tells_role)
 	ReleaseSysCache(tuple);
 	if (!OidIsValid(oid))
 		elog(ERROR, "there is no function %s", name);
-	function = MemoryContextAlloc(door->fn_mcxt, sizeof(FmgrInfo));
-	fmgr_info_cxt(oid, function, door->fn_mcxt);
-	door->fn_extra = function;
+	function = MemoryContextAlloc(entry->fn_mcxt, sizeof(FmgrInfo));
+	fmgr_info_cxt(oid, function, entry->fn_mcxt);
+	entry->fn_extra = function;
 	return function;
 }
 
@@ -188,7 +188,7 @@ delegates(void)
 static SPIPlanPtr
 prepare(Oid function, const char *suffix, bool tells_role)
 {
-	HeapTuple tuple = find_door(function);
+	HeapTuple tuple = find_entry(function);
 	Form_pg_proc form = (Form_pg_proc) GETSTRUCT(tuple);
 	Oid types[FUNC_MAX_ARGS + 1];
 	int count = list_types(form, tells_role, types);
@@ -201,7 +201,7 @@ prepare(Oid function, const char *suffix, bool tells_role)
 }
 
 static HeapTuple
-find_door(Oid function)
+find_entry(Oid function)
 {
 	HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
 

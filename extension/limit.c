@@ -29,7 +29,7 @@ typedef struct Ask
 	int64 tokens_per_minute;
 	int64 least_tokens;
 	int64 charge;
-	int64 word;
+	int64 event;
 	int64 cooldown_us;
 	int64 now_us;
 	int64 draws;
@@ -74,7 +74,7 @@ llmq_limit_draw_1(PG_FUNCTION_ARGS)
 
 	read_words(PG_GETARG_ARRAYTYPE_P(0), (int64 *) &reply.state, WORDS_OF(State));
 	read_words(PG_GETARG_ARRAYTYPE_P(1), (int64 *) &ask, WORDS_OF(Ask));
-	reply.may_probe = llmq_breaker_take(&reply.state.mark, (LlmqBreakerWord) ask.word,
+	reply.may_probe = llmq_breaker_take(&reply.state.mark, (LlmqBreakerEvent) ask.event,
 										ask.cooldown_us, ask.now_us);
 	if (ask.draws)
 	{

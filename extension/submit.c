@@ -2,7 +2,7 @@
  * submit.c
  *		What submitting takes that SQL cannot do.
  *
- * The rules of submitting are in SQL (sql/submit/submit.sql).  Here: the door of every
+ * The rules of submitting are in SQL (sql/submit/submit.sql).  Here: the entry point of every
  * function that must know who calls it and then act as llmq's owner, and what
  * follows a new job: the workers wake at commit, and the user hears when there are
  * none.

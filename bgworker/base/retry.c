@@ -1,10 +1,10 @@
 /*
  * retry.c
- *		When to try again: backoff with full jitter, and what providers wish.
+ *		When to try again: backoff with full jitter, and the retry hints of providers.
  *
- * Wishes are read in whole numbers only: a fraction is rounded up, never to a
+ * Retry hints are read in whole numbers only: a fraction is rounded up, never to a
  * shorter delay than was asked for, and nothing can overflow since whatever is
- * above LLMQ_WISH_MAX_US is refused while it is read.
+ * above LLMQ_RETRY_HINT_BELIEVED_US is refused while it is read.
  */
 #include "base/retry.h"
 
@@ -134,7 +134,7 @@ llmq_retry_parse_duration(const char *text, size_t len, int64_t *us)
 			!in_units(whole, fraction, unit_us, &part))
 			return false;
 		total += part;
-		if (total > LLMQ_WISH_MAX_US)
+		if (total > LLMQ_RETRY_HINT_BELIEVED_US)
 			return false;
 	}
 	return whole_ms(total, us);
@@ -190,7 +190,7 @@ llmq_retry_parse_after(const char *after, const char *date, int64_t now_us, int6
 		return false;
 	if (date != NULL)
 		llmq_retry_parse_http_date(date, strlen(date), &now_us);
-	if (then < now_us || then - now_us > LLMQ_WISH_MAX_US)
+	if (then < now_us || then - now_us > LLMQ_RETRY_HINT_BELIEVED_US)
 		return false;
 	*us = (then - now_us + US_PER_MS - 1) / US_PER_MS * US_PER_MS;
 	return true;
@@ -246,7 +246,7 @@ read_amount(Scan *scan, int64_t *whole, int64_t *fraction)
 		return false;
 	for (; scan->at < scan->end && is_digit(*scan->at); scan->at++)
 	{
-		if (*whole <= LLMQ_WISH_MAX_US)
+		if (*whole <= LLMQ_RETRY_HINT_BELIEVED_US)
 			*whole = *whole * 10 + (*scan->at - '0');
 	}
 	if (scan->at == scan->end || *scan->at != '.')
@@ -273,10 +273,11 @@ in_units(int64_t whole, int64_t fraction, int64_t unit_us, int64_t *us)
 {
 	const int64_t one = INT64_C(1000000000);
 
-	if (unit_us <= 0 || unit_us > 3600 * US_PER_SECOND || whole > LLMQ_WISH_MAX_US / unit_us)
+	if (unit_us <= 0 || unit_us > 3600 * US_PER_SECOND ||
+		whole > LLMQ_RETRY_HINT_BELIEVED_US / unit_us)
 		return false;
 	*us = whole * unit_us + (fraction * unit_us + one - 1) / one;
-	return *us <= LLMQ_WISH_MAX_US;
+	return *us <= LLMQ_RETRY_HINT_BELIEVED_US;
 }
 
 static bool

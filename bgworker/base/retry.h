@@ -1,6 +1,6 @@
 /*
  * retry.h
- *		When to try again: backoff with full jitter, and what providers wish.
+ *		When to try again: backoff with full jitter, and the retry hints of providers.
  *
  * Pure.  Times are microseconds; randomness is given in, so that a seeded test
  * sees the same delays again.
@@ -12,11 +12,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A wish above this is not believed (ten years, as the cases say). */
-#define LLMQ_WISH_MAX_US (INT64_C(315360000) * 1000000)
+/* A retry hint above this is not believed (ten years, as the cases say). */
+#define LLMQ_RETRY_HINT_BELIEVED_US (INT64_C(315360000) * 1000000)
 
 /* One that is believed is never shortened, but a day is the most that is waited for. */
-#define LLMQ_RETRY_HINT_MAX_US (INT64_C(86400) * 1000000)
+#define LLMQ_RETRY_HINT_WAIT_MAX_US (INT64_C(86400) * 1000000)
 
 /* A small generator (xorshift64*), one for each engine; seed 0 is replaced. */
 typedef struct LlmqRandom
@@ -42,7 +42,7 @@ llmq_retry_backoff(LlmqRandom *random, int64_t base_us, int64_t cap_us, int fail
 /*
  * Reads "digits[.digits]" with optional spaces around; no sign, no exponent.
  * unit_us is what 1 stands for; the result is rounded up to whole milliseconds.
- * Returns false (and leaves *us) for anything else or above LLMQ_WISH_MAX_US.
+ * Returns false (and leaves *us) for anything else or above LLMQ_RETRY_HINT_BELIEVED_US.
  */
 extern bool llmq_retry_parse_number(const char *text, size_t len, int64_t unit_us, int64_t *us);
 

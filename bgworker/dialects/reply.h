@@ -37,7 +37,7 @@ typedef struct LlmqVerdict
 	LlmqErrorClass error_class;
 	LlmqBilling billing;
 	int http_status;		/* 0: no status line was read */
-	int64_t retry_after_us; /* the provider's wish, -1: none (always -1 unless RETRY) */
+	int64_t retry_after_us; /* the provider's retry hint, -1: none (always -1 unless RETRY) */
 	int64_t
 		exhausted_us; /* by the limit headers nothing is left for so long, -1: they do not say so */
 	int64_t

@@ -40,10 +40,10 @@ static const LlmqReasonName shared_reasons[] = {
 
 static LlmqReason find_reason(const LlmqReasonName *names, LlmqSlice reason);
 static size_t room(const LlmqAnswer *answer);
-static LlmqToolCall *add_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index);
+static LlmqAnswerCall *add_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index);
 static bool carries(const LlmqChoice *choice);
 static void free_calls(LlmqAnswer *answer, LlmqChoice *choice);
-static void write_call(LlmqAnswer *answer, LlmqBuffer *out, const LlmqToolCall *call, int number);
+static void write_call(LlmqAnswer *answer, LlmqBuffer *out, const LlmqAnswerCall *call, int number);
 
 void
 llmq_answer_init(LlmqAnswer *answer, LlmqArena *arena, const LlmqReplyOptions *options)
@@ -170,10 +170,10 @@ llmq_answer_reason(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice reason)
 		choice->reason = LLMQ_REASON_UNKNOWN;
 }
 
-LlmqToolCall *
+LlmqAnswerCall *
 llmq_answer_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index)
 {
-	LlmqToolCall *call;
+	LlmqAnswerCall *call;
 
 	if (choice == NULL)
 		return NULL;
@@ -181,10 +181,10 @@ llmq_answer_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index)
 	return call != NULL ? call : add_call(answer, choice, index);
 }
 
-LlmqToolCall *
+LlmqAnswerCall *
 llmq_answer_find_call(const LlmqChoice *choice, int64_t index)
 {
-	LlmqToolCall *call = choice->last_call;
+	LlmqAnswerCall *call = choice->last_call;
 
 	if (index < 0)
 		return NULL;
@@ -200,7 +200,7 @@ llmq_answer_find_call(const LlmqChoice *choice, int64_t index)
 }
 
 void
-llmq_answer_call_add(LlmqAnswer *answer, LlmqToolCall *call, LlmqSlice id, LlmqSlice name,
+llmq_answer_call_add(LlmqAnswer *answer, LlmqAnswerCall *call, LlmqSlice id, LlmqSlice name,
 					 LlmqSlice arguments)
 {
 	char kind = llmq_slice_kind(arguments);
@@ -294,7 +294,7 @@ llmq_answer_calls_json(LlmqAnswer *answer, const LlmqChoice *choice)
 		return NULL;
 	llmq_buffer_init(&out, room(answer) * ESCAPE_MAX);
 	llmq_write_open(&out, '[');
-	for (const LlmqToolCall *call = choice->calls; call != NULL; call = call->next)
+	for (const LlmqAnswerCall *call = choice->calls; call != NULL; call = call->next)
 		write_call(answer, &out, call, ++number);
 	llmq_write_close(&out, ']');
 	if (out.failed)
@@ -319,10 +319,10 @@ room(const LlmqAnswer *answer)
 	return answer->options->max_bytes * GROWTH_MAX + GROWTH_MIN;
 }
 
-static LlmqToolCall *
+static LlmqAnswerCall *
 add_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index)
 {
-	LlmqToolCall *call;
+	LlmqAnswerCall *call;
 
 	if (answer->call_count == CALLS_MAX)
 		return NULL;
@@ -349,7 +349,7 @@ carries(const LlmqChoice *choice)
 static void
 free_calls(LlmqAnswer *answer, LlmqChoice *choice)
 {
-	for (LlmqToolCall *call = choice->calls; call != NULL; call = call->next)
+	for (LlmqAnswerCall *call = choice->calls; call != NULL; call = call->next)
 		llmq_buffer_free(&call->arguments);
 	choice->calls = NULL;
 	choice->last_call = NULL;
@@ -357,7 +357,7 @@ free_calls(LlmqAnswer *answer, LlmqChoice *choice)
 
 /* Writes one call; a call without an id gets one, since its answer must name it. */
 static void
-write_call(LlmqAnswer *answer, LlmqBuffer *out, const LlmqToolCall *call, int number)
+write_call(LlmqAnswer *answer, LlmqBuffer *out, const LlmqAnswerCall *call, int number)
 {
 	const char *kind = call->custom ? "custom" : "function";
 	const char *arguments = llmq_answer_joined(answer, &call->arguments);

@@ -35,15 +35,15 @@ typedef struct LlmqReasonName
 	LlmqReason reason;
 } LlmqReasonName;
 
-typedef struct LlmqToolCall
+typedef struct LlmqAnswerCall
 {
-	struct LlmqToolCall *next;
+	struct LlmqAnswerCall *next;
 	int64_t index;	/* by which deltas find it; -1: none was given */
 	bool custom;	/* takes text, not JSON */
 	const char *id; /* NULL until known, likewise name */
 	const char *name;
 	LlmqBuffer arguments; /* pieces */
-} LlmqToolCall;
+} LlmqAnswerCall;
 
 typedef struct LlmqChoice
 {
@@ -52,8 +52,8 @@ typedef struct LlmqChoice
 	LlmqReason reason;
 	LlmqBuffer text;	/* pieces */
 	LlmqBuffer refusal; /* pieces */
-	LlmqToolCall *calls;
-	LlmqToolCall *last_call;
+	LlmqAnswerCall *calls;
+	LlmqAnswerCall *last_call;
 } LlmqChoice;
 
 /* What is counted; the parts of a sum are kept apart, as each may be corrected later. */
@@ -111,14 +111,14 @@ extern void llmq_answer_refusal(LlmqChoice *choice, LlmqSlice refusal);
 extern void llmq_answer_reason(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice reason);
 
 /* Finds the call of this index, or adds one; index -1 always adds.  NULL as above. */
-extern LlmqToolCall *llmq_answer_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index);
+extern LlmqAnswerCall *llmq_answer_call(LlmqAnswer *answer, LlmqChoice *choice, int64_t index);
 
 /* Finds the call of an index of 0 or more; NULL if there is none. */
-extern LlmqToolCall *llmq_answer_find_call(const LlmqChoice *choice, int64_t index);
+extern LlmqAnswerCall *llmq_answer_find_call(const LlmqChoice *choice, int64_t index);
 
 /* Fills in id and name (the first that is not empty) and adds arguments: text, or JSON as source.
  */
-extern void llmq_answer_call_add(LlmqAnswer *answer, LlmqToolCall *call, LlmqSlice id,
+extern void llmq_answer_call_add(LlmqAnswer *answer, LlmqAnswerCall *call, LlmqSlice id,
 								 LlmqSlice name, LlmqSlice arguments);
 
 /* Notes a model's name; the first that is not empty stands. */

@@ -92,7 +92,7 @@ read_delta(LlmqAnswer *answer, LlmqSlice event)
 		llmq_answer_text(choice, llmq_slice_member(delta, "text"));
 	else if (llmq_slice_equals(type, "input_json_delta"))
 	{
-		LlmqToolCall *call = llmq_answer_find_call(choice, index);
+		LlmqAnswerCall *call = llmq_answer_find_call(choice, index);
 
 		/* The input of a server's tool is not for us. */
 		llmq_answer_call_add(answer, call, none, none, llmq_slice_member(delta, "partial_json"));
@@ -123,7 +123,7 @@ read_block(LlmqAnswer *answer, LlmqSlice block, int64_t index)
 	LlmqSlice type = llmq_slice_member(block, "type");
 	LlmqSlice input = llmq_slice_member(block, "input");
 	LlmqChoice *choice = llmq_answer_choice(answer, 0);
-	LlmqToolCall *call;
+	LlmqAnswerCall *call;
 
 	if (llmq_slice_kind(block) != '{' || choice == NULL)
 		return false;

@@ -112,7 +112,7 @@ static const char *const context_phrases[] = {
 static bool locate(const LlmqReply *reply, LlmqSlice root, LlmqSlice *error, LlmqSlice *beside);
 static void read_names(LlmqReply *reply, LlmqSlice error, LlmqSlice beside);
 static void read_message(LlmqReply *reply, LlmqSlice message);
-static void read_wish(LlmqReply *reply, LlmqSlice details);
+static void read_retry_hint(LlmqReply *reply, LlmqSlice details);
 static bool has_daily_quota(LlmqReply *reply, LlmqSlice value, int depth);
 static bool is_named(LlmqReply *reply, LlmqSlice value, const char *name);
 static LlmqErrorClass class_of_name(LlmqReply *reply, LlmqSlice name);
@@ -129,14 +129,14 @@ llmq_reply_find_error(LlmqReply *reply, LlmqSlice root)
 	if (!locate(reply, root, &error, &beside))
 		return false;
 	found->found = true;
-	found->wish_us = -1;
+	found->hint_us = -1;
 	read_names(reply, error, beside);
 	if (llmq_slice_kind(error) == '"')
 		read_message(reply, error);
 	else
 	{
 		read_message(reply, llmq_slice_member(error, "message"));
-		read_wish(reply, llmq_slice_member(error, "details"));
+		read_retry_hint(reply, llmq_slice_member(error, "details"));
 		found->quota = found->quota || has_daily_quota(reply, error, 0);
 	}
 	found->quota = found->quota || found->name_class == LLMQ_ERROR_QUOTA_EXHAUSTED;
@@ -278,12 +278,12 @@ is_retry_info(LlmqReply *reply, LlmqSlice type)
 }
 
 static void
-read_wish(LlmqReply *reply, LlmqSlice details)
+read_retry_hint(LlmqReply *reply, LlmqSlice details)
 {
 	LlmqSliceWalk walk = llmq_slice_walk(details);
 	LlmqSlice detail;
 
-	while (reply->error.wish_us < 0 && llmq_slice_next(&walk, &detail))
+	while (reply->error.hint_us < 0 && llmq_slice_next(&walk, &detail))
 	{
 		LlmqSlice delay = llmq_slice_member(detail, "retryDelay");
 		const char *text;
@@ -296,7 +296,7 @@ read_wish(LlmqReply *reply, LlmqSlice details)
 				   : llmq_arena_strndup(reply->answer.arena, delay.at, delay.len);
 		if (text != NULL && (llmq_retry_parse_number(text, strlen(text), US_PER_SECOND, &us) ||
 							 llmq_retry_parse_duration(text, strlen(text), &us)))
-			reply->error.wish_us = us;
+			reply->error.hint_us = us;
 	}
 }
 

@@ -84,7 +84,7 @@ read_parts(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice parts)
 	while (llmq_slice_next(&walk, &part))
 	{
 		LlmqSlice function = llmq_slice_member(part, "functionCall");
-		LlmqToolCall *call;
+		LlmqAnswerCall *call;
 
 		if (llmq_slice_kind(part) != '{')
 			return false;

@@ -61,7 +61,7 @@ read_calls(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice calls)
 	while (llmq_slice_next(&walk, &from))
 	{
 		LlmqSlice function = llmq_slice_member(from, "function");
-		LlmqToolCall *call;
+		LlmqAnswerCall *call;
 
 		if (llmq_slice_kind(function) != '{')
 			continue;

@@ -13,8 +13,8 @@ static bool read_chat(LlmqAnswer *answer, LlmqSlice root, bool frame);
 static bool read_choice(LlmqAnswer *answer, LlmqSlice from, int64_t position, bool frame);
 static bool read_content(LlmqChoice *choice, LlmqSlice content);
 static bool read_calls(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice calls, bool frame);
-static void read_call(LlmqAnswer *answer, LlmqToolCall *call, LlmqSlice from);
-static LlmqToolCall *find_call(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice delta);
+static void read_call(LlmqAnswer *answer, LlmqAnswerCall *call, LlmqSlice from);
+static LlmqAnswerCall *find_call(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice delta);
 static void read_function(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice function, bool frame);
 
 static const LlmqReasonName reasons[] = {
@@ -119,7 +119,7 @@ read_calls(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice calls, bool frame)
 		return false;
 	while (llmq_slice_next(&walk, &from))
 	{
-		LlmqToolCall *call;
+		LlmqAnswerCall *call;
 
 		if (!llmq_slice_given(llmq_slice_member(from, "function")) &&
 			!llmq_slice_given(llmq_slice_member(from, "custom")))
@@ -133,7 +133,7 @@ read_calls(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice calls, bool frame)
 }
 
 static void
-read_call(LlmqAnswer *answer, LlmqToolCall *call, LlmqSlice from)
+read_call(LlmqAnswer *answer, LlmqAnswerCall *call, LlmqSlice from)
 {
 	LlmqSlice id = llmq_slice_member(from, "id");
 	LlmqSlice function = llmq_slice_member(from, "function");
@@ -154,13 +154,13 @@ read_call(LlmqAnswer *answer, LlmqToolCall *call, LlmqSlice from)
  * Finds the call that a delta belongs to.  Some servers give every call the
  * index 0, or none: then an id of its own tells a new call.
  */
-static LlmqToolCall *
+static LlmqAnswerCall *
 find_call(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice delta)
 {
 	int64_t index = llmq_answer_index(llmq_slice_member(delta, "index"), -1);
 	LlmqSlice id = llmq_slice_member(delta, "id");
 	bool named = llmq_slice_kind(id) == '"' && !llmq_slice_equals(id, "");
-	LlmqToolCall *call = choice->last_call;
+	LlmqAnswerCall *call = choice->last_call;
 
 	if (index >= 0)
 		call = llmq_answer_call(answer, choice, index);

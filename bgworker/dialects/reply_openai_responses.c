@@ -136,7 +136,7 @@ read_item(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice item)
 {
 	LlmqSlice type = llmq_slice_member(item, "type");
 	bool custom = llmq_slice_equals(type, "custom_tool_call");
-	LlmqToolCall *call;
+	LlmqAnswerCall *call;
 
 	if (llmq_slice_kind(item) != '{')
 		return false;

@@ -46,7 +46,7 @@ typedef struct LlmqErrorObject
 	bool quota;				   /* by name, number, quota id or message */
 	bool context;			   /* the message has a context phrase */
 	bool bare;				   /* a type invalid_request_error without a code */
-	int64_t wish_us;		   /* RetryInfo, -1: none */
+	int64_t hint_us;		   /* RetryInfo, -1: none */
 	const char *message;	   /* clean, NULL if there is none */
 } LlmqErrorObject;
 
@@ -96,8 +96,8 @@ extern bool llmq_reply_find_error(LlmqReply *reply, LlmqSlice root);
 extern LlmqErrorClass llmq_reply_error_in_success(const LlmqReply *reply);
 extern LlmqErrorClass llmq_reply_error_by_status(const LlmqReply *reply);
 
-/* How long the provider wishes us to wait, -1: no wish. */
-extern int64_t llmq_reply_wish(const LlmqReply *reply, int64_t now_us);
+/* How long the provider asks us to wait, -1: it does not. */
+extern int64_t llmq_reply_retry_hint(const LlmqReply *reply, int64_t now_us);
 
 /*
  * The longest x-ratelimit-reset of a kind of which nothing remains, -1: of each

@@ -57,7 +57,7 @@ llmq_reply_judge(LlmqReply *reply, LlmqTransferEnd end, const char *detail, int6
 	fill_answer(reply, verdict);
 	verdict->outcome = outcome_of(reply, verdict->error_class);
 	verdict->retry_after_us =
-		verdict->outcome == LLMQ_OUTCOME_RETRY ? llmq_reply_wish(reply, now_us) : -1;
+		verdict->outcome == LLMQ_OUTCOME_RETRY ? llmq_reply_retry_hint(reply, now_us) : -1;
 	verdict->exhausted_us = llmq_reply_exhausted(reply);
 	llmq_reply_left(reply, verdict, now_us);
 	if (verdict->error_class != LLMQ_ERROR_NONE)

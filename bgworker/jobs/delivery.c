@@ -10,17 +10,17 @@ time_left(const LlmqPolicy *policy, const LlmqDelivery *delivery, int64_t now_us
 	return delivery->started_us + policy->deadline_us - now_us;
 }
 
-/* The end of a delivery that counts; a wish of the provider's is not shortened. */
+/* The end of a delivery that counts; a retry hint is not shortened. */
 static LlmqStep
 redeliver(const LlmqPolicy *policy, const LlmqDelivery *delivery, LlmqErrorClass error_class,
-		  int64_t wish_us, LlmqRandom *random)
+		  int64_t hint_us, LlmqRandom *random)
 {
 	int64_t delay = llmq_retry_backoff(random, policy->redelivery_base_us,
 									   policy->redelivery_cap_us, delivery->counted_before);
 
 	return (LlmqStep){.kind = LLMQ_STEP_REDELIVER,
 					  .error_class = error_class,
-					  .delay_us = delay > wish_us ? delay : wish_us,
+					  .delay_us = delay > hint_us ? delay : hint_us,
 					  .counted = true};
 }
 
@@ -29,7 +29,7 @@ llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery *delivery,
 				   const LlmqVerdict *verdict, int64_t now_us, LlmqRandom *random)
 {
 	int64_t left = time_left(policy, delivery, now_us);
-	int64_t wish = verdict->retry_after_us;
+	int64_t hint = verdict->retry_after_us;
 	int64_t wait;
 
 	if (verdict->outcome == LLMQ_OUTCOME_SUCCESS)
@@ -37,23 +37,24 @@ llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery *delivery,
 	if (verdict->outcome == LLMQ_OUTCOME_PERMANENT)
 		return (LlmqStep){.kind = LLMQ_STEP_DIE, .error_class = verdict->error_class};
 
-	if (wish > LLMQ_RETRY_HINT_MAX_US)
-		wish = LLMQ_RETRY_HINT_MAX_US;
+	if (hint > LLMQ_RETRY_HINT_WAIT_MAX_US)
+		hint = LLMQ_RETRY_HINT_WAIT_MAX_US;
 
-	/* A wish that cannot be waited for here is nobody's failure: the delivery does not count. */
-	if (wish > policy->backoff_cap_us || (wish >= 0 && wish + policy->min_attempt_us > left))
+	/* A retry hint that cannot be waited for here is nobody's failure: the delivery does not count.
+	 */
+	if (hint > policy->backoff_cap_us || (hint >= 0 && hint + policy->min_attempt_us > left))
 		return (LlmqStep){.kind = LLMQ_STEP_REDELIVER,
 						  .error_class = verdict->error_class,
-						  .delay_us = wish,
+						  .delay_us = hint,
 						  .counted = false};
 	if (delivery->attempts_here >= policy->max_attempts)
-		return redeliver(policy, delivery, verdict->error_class, wish, random);
+		return redeliver(policy, delivery, verdict->error_class, hint, random);
 
-	wait = wish >= 0 ? wish
+	wait = hint >= 0 ? hint
 					 : llmq_retry_backoff(random, policy->backoff_base_us, policy->backoff_cap_us,
 										  delivery->attempts - 1);
 	if (wait + policy->min_attempt_us > left)
-		return redeliver(policy, delivery, LLMQ_ERROR_DEADLINE_EXCEEDED, wish, random);
+		return redeliver(policy, delivery, LLMQ_ERROR_DEADLINE_EXCEEDED, hint, random);
 	return (LlmqStep){.kind = LLMQ_STEP_RETRY, .retry_at_us = now_us + wait};
 }
 

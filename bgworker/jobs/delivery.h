@@ -46,7 +46,7 @@ extern LlmqStep llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery 
 
 /*
  * Whether a job goes on to another endpoint instead, if there is one: when this one's
- * attempts are spent, when what it wishes is more than can be waited for, and for the
+ * attempts are spent, when its retry hint is longer than can be waited for, and for the
  * classes that the queue names.
  */
 extern bool

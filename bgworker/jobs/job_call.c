@@ -254,8 +254,8 @@ heed_hint(LlmqJobs *jobs, const LlmqJob *job)
 	/* A limit's reset may say when it is whole again: a refusal's own hint comes before it. */
 	if (hint < 0)
 		hint = verdict->exhausted_us;
-	if (hint > LLMQ_RETRY_HINT_MAX_US)
-		hint = LLMQ_RETRY_HINT_MAX_US;
+	if (hint > LLMQ_RETRY_HINT_WAIT_MAX_US)
+		hint = LLMQ_RETRY_HINT_WAIT_MAX_US;
 	until = jobs->core->now.mono_us + hint;
 	if (endpoint != NULL && hint > 0 &&
 		llmq_jobs_limits_of(jobs, endpoint)->paused_until_us < until)

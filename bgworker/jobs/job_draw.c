@@ -32,9 +32,9 @@ draw_due(const LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 	const LlmqEndpointLimits *limits = llmq_jobs_limits_of(jobs, endpoint);
 	int64_t due = draws(jobs, endpoint) ? limits->quota.draw_at_us : LLMQ_NEVER;
 
-	if (limits->word == LLMQ_BREAKER_FAILED || limits->word == LLMQ_BREAKER_WORKED)
+	if (limits->event == LLMQ_BREAKER_FAILED || limits->event == LLMQ_BREAKER_WORKED)
 		return 0;
-	if (limits->word == LLMQ_BREAKER_MAY_PROBE && limits->ask_at_us < due)
+	if (limits->event == LLMQ_BREAKER_MAY_PROBE && limits->ask_at_us < due)
 		return limits->ask_at_us;
 	return due;
 }
@@ -66,18 +66,18 @@ append_ask(LlmqJobs *jobs, const LlmqEndpoint *endpoint, LlmqBuffer *asks)
 	if (limits->drawing)
 		llmq_quota_ask(&limits->quota, &limits->draw, now);
 	limits->wanted = limits->wanted && !limits->drawing;
-	limits->telling = limits->word == LLMQ_BREAKER_MAY_PROBE && limits->ask_at_us > now
-						  ? LLMQ_BREAKER_SILENT
-						  : limits->word;
-	if (limits->telling == LLMQ_BREAKER_MAY_PROBE)
+	limits->reporting = limits->event == LLMQ_BREAKER_MAY_PROBE && limits->ask_at_us > now
+							? LLMQ_BREAKER_NO_EVENT
+							: limits->event;
+	if (limits->reporting == LLMQ_BREAKER_MAY_PROBE)
 		limits->ask_at_us = now + PROBE_ASK_US;
 	llmq_write_open(asks, '{');
 	llmq_write_member_text(asks, "endpoint", endpoint->name);
 	llmq_write_member_bool(asks, "draw", limits->drawing);
 	llmq_write_member_int(asks, "least", limits->draw.least_tokens);
 	llmq_write_member_int(asks, "charge", limits->draw.charge);
-	llmq_write_member_int(asks, "word", (int64_t) limits->telling);
-	if (limits->telling == LLMQ_BREAKER_FAILED)
+	llmq_write_member_int(asks, "event", (int64_t) limits->reporting);
+	if (limits->reporting == LLMQ_BREAKER_FAILED)
 		llmq_write_member_text(asks, "error", limits->error);
 	llmq_write_close(asks, '}');
 }
@@ -107,7 +107,7 @@ static void
 adopt(LlmqJobs *jobs, LlmqEndpointLimits *limits, LlmqBreakerState state, int64_t in_us,
 	  int64_t turns)
 {
-	if (limits->word == LLMQ_BREAKER_FAILED || limits->word == LLMQ_BREAKER_WORKED ||
+	if (limits->event == LLMQ_BREAKER_FAILED || limits->event == LLMQ_BREAKER_WORKED ||
 		turns < limits->turns || (turns == limits->turns && state == limits->state))
 		return;
 	if (state == LLMQ_BREAKER_CLOSED && limits->state != LLMQ_BREAKER_CLOSED)
@@ -142,9 +142,9 @@ take_draw(LlmqJobs *jobs, const LlmqEndpoint *endpoint, const LlmqRows *rows, in
 	if (limits->drawing)
 		llmq_quota_take_in(&limits->quota, &grant, jobs->core->now.mono_us);
 	limits->drawing = false;
-	if (limits->word == limits->telling)
-		limits->word = LLMQ_BREAKER_SILENT;
-	limits->telling = LLMQ_BREAKER_SILENT;
+	if (limits->event == limits->reporting)
+		limits->event = LLMQ_BREAKER_NO_EVENT;
+	limits->reporting = LLMQ_BREAKER_NO_EVENT;
 	adopt(jobs, limits, (LlmqBreakerState) read_number(rows, row, LLMQ_DRAW_BREAKER),
 		  read_number(rows, row, LLMQ_DRAW_BREAKER_IN),
 		  read_number(rows, row, LLMQ_DRAW_BREAKER_TURNS));

@@ -132,8 +132,8 @@ breaker_obstructs(LlmqJobs *jobs, const LlmqEndpoint *endpoint, int64_t *until)
 		*until = limits->state == LLMQ_BREAKER_OPEN ? limits->until_us : now + PROBE_WAIT_US;
 		return true;
 	}
-	if (limits->word == LLMQ_BREAKER_SILENT)
-		limits->word = LLMQ_BREAKER_MAY_PROBE;
+	if (limits->event == LLMQ_BREAKER_NO_EVENT)
+		limits->event = LLMQ_BREAKER_MAY_PROBE;
 	*until = later(limits->ask_at_us, now) + SHORTEST_WAIT_US;
 	return true;
 }

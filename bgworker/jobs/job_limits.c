@@ -140,7 +140,7 @@ open_breaker(LlmqJobs *jobs, const LlmqEndpoint *endpoint, const LlmqVerdict *ve
 					  llmq_error_name(verdict->error_class));
 	limits->state = LLMQ_BREAKER_OPEN;
 	limits->until_us = jobs->core->now.mono_us + endpoint->breaker_cooldown_us;
-	limits->word = LLMQ_BREAKER_FAILED;
+	limits->event = LLMQ_BREAKER_FAILED;
 	limits->may_probe = false;
 	snprintf(limits->error, sizeof(limits->error), "%s", llmq_error_name(verdict->error_class));
 }
@@ -169,7 +169,7 @@ note_health(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 		}
 		/* It answers, whatever it makes of this job. */
 		llmq_jobs_close_breaker(limits);
-		limits->word = LLMQ_BREAKER_WORKED;
+		limits->event = LLMQ_BREAKER_WORKED;
 		llmq_core_log(jobs->core, LLMQ_LOG_INFO, "endpoint \"%s\" answers again", endpoint->name);
 		return;
 	}
@@ -214,7 +214,7 @@ note_pace(LlmqJobs *jobs, const LlmqVerdict *verdict, const LlmqEndpoint *endpoi
 	int64_t workers = jobs->workers > 0 ? jobs->workers : 1;
 	int64_t left;
 
-	/* A refusal has a wish of its own. */
+	/* A refusal has a retry hint of its own. */
 	if (verdict->left_calls < 0 || verdict->http_status == 429 || verdict->http_status == 529)
 		return;
 	left = verdict->left_calls / workers - limits->in_flight;

@@ -69,11 +69,12 @@ turn(LlmqBreakerMark *mark, LlmqBreakerState state, int64_t until_us)
 }
 
 bool
-llmq_breaker_take(LlmqBreakerMark *mark, LlmqBreakerWord word, int64_t cooldown_us, int64_t now_us)
+llmq_breaker_take(LlmqBreakerMark *mark, LlmqBreakerEvent event, int64_t cooldown_us,
+				  int64_t now_us)
 {
-	switch (word)
+	switch (event)
 	{
-		case LLMQ_BREAKER_SILENT:
+		case LLMQ_BREAKER_NO_EVENT:
 			break;
 		case LLMQ_BREAKER_FAILED:
 			/* Calls that were under way when it opened say nothing new. */

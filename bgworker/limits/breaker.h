@@ -49,17 +49,17 @@ typedef struct LlmqBreakerMark
 	int64_t turns;	   /* of the state: who has seen fewer knows an older one */
 } LlmqBreakerMark;
 
-/* What a worker has to say of an endpoint, or asks. */
-typedef enum LlmqBreakerWord
+/* What a worker reports of an endpoint, or asks. */
+typedef enum LlmqBreakerEvent
 {
-	LLMQ_BREAKER_SILENT,
+	LLMQ_BREAKER_NO_EVENT,
 	LLMQ_BREAKER_FAILED,	/* too many failures, or the probe was one */
 	LLMQ_BREAKER_MAY_PROBE, /* is it time for a probe, by this worker? */
 	LLMQ_BREAKER_WORKED		/* the probe did */
-} LlmqBreakerWord;
+} LlmqBreakerEvent;
 
-/* Takes a word; true if the worker may make the one call that is the probe. */
-extern bool
-llmq_breaker_take(LlmqBreakerMark *mark, LlmqBreakerWord word, int64_t cooldown_us, int64_t now_us);
+/* Takes in an event; true if the worker may make the one call that is the probe. */
+extern bool llmq_breaker_take(LlmqBreakerMark *mark, LlmqBreakerEvent event, int64_t cooldown_us,
+							  int64_t now_us);
 
 #endif /* LLMQ_BREAKER_H */

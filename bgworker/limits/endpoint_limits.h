@@ -63,8 +63,8 @@ typedef struct LlmqEndpointLimits
 	LlmqBreakerState state; /* as the database has it, or will have it when it is told */
 	int64_t turns;
 	int64_t until_us;
-	LlmqBreakerWord word; /* to be told */
-	LlmqBreakerWord telling;
+	LlmqBreakerEvent event; /* to be told */
+	LlmqBreakerEvent reporting;
 	int64_t ask_at_us; /* when a probe may be asked for again */
 	bool may_probe;
 	char error[200]; /* to be told with LLMQ_BREAKER_FAILED */

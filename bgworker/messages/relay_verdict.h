@@ -28,7 +28,7 @@ typedef struct LlmqRelayVerdict
 {
 	LlmqRelayOutcome outcome;
 	bool disable;			/* the receiver is gone: nothing should be sent there any more */
-	int64_t retry_after_us; /* the receiver's wish, -1: none (always -1 unless RETRY) */
+	int64_t retry_after_us; /* the receiver's retry hint, -1: none (always -1 unless RETRY) */
 	int code;				/* what the receiver answered (HTTP, SMTP), 0: nothing */
 	const char *message;	/* a sentence on what went wrong; NULL: nothing did, or memory is out */
 	const char **remaining; /* RETRY of an e-mail: who has yet to get it */

@@ -196,9 +196,9 @@ leave_flight(LlmqRelay *relay, LlmqOutboxMessage *message)
 }
 
 static int64_t
-heeded(int64_t wish)
+heeded(int64_t hint)
 {
-	return wish < LLMQ_RETRY_HINT_MAX_US ? wish : LLMQ_RETRY_HINT_MAX_US;
+	return hint < LLMQ_RETRY_HINT_WAIT_MAX_US ? hint : LLMQ_RETRY_HINT_WAIT_MAX_US;
 }
 
 /* What an attempt that failed leads to. */
@@ -218,7 +218,7 @@ end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict 
 		llmq_relay_end(relay, message, LLMQ_MESSAGE_DEAD, 0, verdict->message);
 		return;
 	}
-	/* A receiver that is down and wishes for little would have all attempts within seconds. */
+	/* A receiver that is down and hints at a short wait would have all attempts within seconds. */
 	delay = llmq_retry_backoff(&relay->core->random, destination->backoff_base_us,
 							   destination->backoff_cap_us, message->attempts);
 	if (delay < heeded(verdict->retry_after_us))
@@ -230,7 +230,7 @@ end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict 
 static void
 heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqRelayVerdict *verdict)
 {
-	int64_t wish = verdict->retry_after_us;
+	int64_t hint = verdict->retry_after_us;
 
 	if (verdict->disable && topic->destination != NULL)
 	{
@@ -238,8 +238,8 @@ heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqRelayVerdict *verdic
 		topic->more = false;
 		llmq_relay_return_queue(relay, topic, 0, NULL);
 	}
-	else if (verdict->outcome == LLMQ_RELAY_RETRY && wish > 0)
-		llmq_relay_pause(relay, topic, heeded(wish), NULL);
+	else if (verdict->outcome == LLMQ_RELAY_RETRY && hint > 0)
+		llmq_relay_pause(relay, topic, heeded(hint), NULL);
 }
 
 /* An attempt that ran out of time shows a destination that hangs. */

@@ -255,7 +255,7 @@ take_claimed(LlmqRelay *relay, LlmqTopic *topic, const LlmqRows *rows, int i)
 	message = create_message(rows, i);
 	if (message == NULL)
 		miss_message(relay, rows, i);
-	else if (wait > 0) /* its receiver has wished for that meanwhile */
+	else if (wait > 0) /* its receiver has asked for that meanwhile */
 		llmq_relay_end(relay, message, LLMQ_MESSAGE_RETURN, wait, NULL);
 	else
 		llmq_relay_enqueue(relay, topic, message);

@@ -1,4 +1,4 @@
--- The public face of idempotency.sql and steps.sql.  Each of these is the C door
+-- The public face of idempotency.sql and steps.sql.  Each of these is a C entry point
 -- that notes the calling role and calls the function of its name with _as.
 
 CREATE OR REPLACE FUNCTION llmq.idempotency_begin(

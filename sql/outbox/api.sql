@@ -1,5 +1,5 @@
 -- The outbox for its users: adding messages, pulling them, redriving dead ones.  Of the
--- functions that end in _as the C door is the only caller; it notes the calling role.
+-- functions that end in _as the C entry point is the only caller; it notes the calling role.
 --
 -- Where plans are pinned a scan that has no alternative counts as infinitely dear, and would be
 -- compiled each time: jit is off there, as it is in workers.

@@ -12,8 +12,8 @@ LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_limit_draw
 --   draw     true: it has calls to make, and wants what there is for the next moment
 --   least    tokens that the call needs which comes first
 --   charge   tokens used beyond what was drawn; negative: given back
---   word     of the breaker: 0 nothing, 1 too many failures, 2 may I probe?, 3 the probe worked
---   error    with word 1: what failed last
+--   event    of the breaker: 0 none, 1 too many failures, 2 asks to probe, 3 the probe worked
+--   error    with event 1: what failed last
 --
 -- One row comes back for each whose endpoint is there.  Spans are microseconds from now:
 -- slots calls may start, the first after from_us, interval_ns apart; the first that
@@ -39,7 +39,7 @@ BEGIN
     FOR asked IN
         SELECT a.*, e.requests_per_minute, e.tokens_per_minute, e.breaker_cooldown
         FROM jsonb_to_recordset(asks) AS a (endpoint text, draw boolean, least bigint, charge bigint,
-            word int, error text)
+            event int, error text)
         JOIN llmq.endpoint AS e ON e.name = a.endpoint
         ORDER BY a.endpoint
     LOOP
@@ -49,7 +49,7 @@ BEGIN
         WHERE l.endpoint = asked.endpoint FOR NO KEY UPDATE;
         now_us := extract(epoch FROM clock_timestamp()) * 1000000;
         drawn := llmq.limit_draw(before, ARRAY[own, coalesce(asked.requests_per_minute, 0),
-            coalesce(asked.tokens_per_minute, 0), asked.least, asked.charge, asked.word,
+            coalesce(asked.tokens_per_minute, 0), asked.least, asked.charge, asked.event,
             llmq.microseconds(asked.breaker_cooldown), now_us, asked.draw::int]);
         UPDATE llmq.endpoint_limit AS l
         SET state = drawn[9:], drawn_at = clock_timestamp(),

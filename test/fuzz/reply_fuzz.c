@@ -79,9 +79,9 @@ claim_verdict(const LlmqVerdict *verdict, const LlmqReplyOptions *options)
 	claim(success == (verdict->error_class == LLMQ_ERROR_NONE),
 		  "a success has no class, all else has");
 	claim(verdict->outcome == LLMQ_OUTCOME_RETRY || verdict->retry_after_us == -1,
-		  "only a retry has a wish");
-	claim(verdict->retry_after_us >= -1 && verdict->retry_after_us <= LLMQ_WISH_MAX_US,
-		  "a wish is within bounds");
+		  "only a retry has a retry hint");
+	claim(verdict->retry_after_us >= -1 && verdict->retry_after_us <= LLMQ_RETRY_HINT_BELIEVED_US,
+		  "a retry hint is within bounds");
 	claim(verdict->input_tokens >= -1 && verdict->output_tokens >= -1 &&
 			  verdict->cached_tokens >= -1,
 		  "a count is none or not negative");
@@ -115,7 +115,7 @@ claim_same(const LlmqVerdict *a, const LlmqVerdict *b)
 	claim(a->outcome == b->outcome && a->error_class == b->error_class && a->billing == b->billing,
 		  "portions make no difference to the outcome");
 	claim(a->retry_after_us == b->retry_after_us && a->exhausted_us == b->exhausted_us,
-		  "nor to the wish");
+		  "nor to the retry hint");
 	claim(a->input_tokens == b->input_tokens && a->output_tokens == b->output_tokens &&
 			  a->cached_tokens == b->cached_tokens,
 		  "nor to the counts");

@@ -70,7 +70,7 @@ def seed_case(folder, case):
     write(folder, "text", body)
     for name, value in response.get("headers", []):
         if "retry" in name.lower() or "reset" in name.lower() or name.lower() == "date":
-            write(folder, "wish", b"\0" + value.encode("utf-8", "surrogatepass"))
+            write(folder, "hint", b"\0" + value.encode("utf-8", "surrogatepass"))
 
 
 def seed_requests(folder):
@@ -105,7 +105,7 @@ def main():
     for case in cases:
         seed_case(folder, case)
     for text in WISHES:
-        write(folder, "wish", b"\0" + text.encode())
+        write(folder, "hint", b"\0" + text.encode())
     seed_requests(folder)
     write_words(folder, cases)
 

@@ -20,11 +20,11 @@ static const LlmqPolicy standard = {.call_timeout_us = 20 * S,
 static LlmqRandom generator;
 
 static LlmqVerdict
-failure(LlmqErrorClass error_class, int64_t wish_us)
+failure(LlmqErrorClass error_class, int64_t hint_us)
 {
 	return (LlmqVerdict){.outcome = llmq_error_outcome(error_class),
 						 .error_class = error_class,
-						 .retry_after_us = wish_us};
+						 .retry_after_us = hint_us};
 }
 
 static LlmqStep
@@ -158,12 +158,12 @@ test_hanging_model(void)
 }
 
 static bool
-falls_back(int attempts_here, uint32_t fallback_on, LlmqErrorClass error_class, int64_t wish_us,
+falls_back(int attempts_here, uint32_t fallback_on, LlmqErrorClass error_class, int64_t hint_us,
 		   int64_t now_us)
 {
 	LlmqPolicy policy = standard;
 	LlmqDelivery delivery = {.started_us = 0, .attempts = 7, .attempts_here = attempts_here};
-	LlmqVerdict verdict = failure(error_class, wish_us);
+	LlmqVerdict verdict = failure(error_class, hint_us);
 	LlmqStep step;
 
 	policy.fallback_on = fallback_on;

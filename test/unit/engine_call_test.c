@@ -53,7 +53,7 @@ test_long_retry_hint(void)
 	run_until_settled(engine, 1);
 	limits = llmq_jobs_limits_of(&engine->jobs, llmq_config_endpoint(engine->core.config, "e"));
 	ok(limits->paused_until_us > 0 &&
-		   limits->paused_until_us <= read_clock().mono_us + LLMQ_RETRY_HINT_MAX_US,
+		   limits->paused_until_us <= read_clock().mono_us + LLMQ_RETRY_HINT_WAIT_MAX_US,
 	   "an endpoint that asks to be left alone for a month is left alone for a day");
 	stop(engine);
 }

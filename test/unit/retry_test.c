@@ -114,7 +114,7 @@ test_numbers(void)
 	number_is("1250.5", 1000, 1251000);
 	number_is("0.0000000000001", second_us, 1000);
 	number_is("1.0000000000000", second_us, second_us);
-	number_is("315360000", second_us, LLMQ_WISH_MAX_US);
+	number_is("315360000", second_us, LLMQ_RETRY_HINT_BELIEVED_US);
 	number_is("315360000.0001", second_us, -1);
 	number_is("315360001", second_us, -1);
 	number_is("99999999999999999999999999999999", second_us, -1);
@@ -143,7 +143,7 @@ test_durations(void)
 	duration_is("1m0.1ms", 60001000);
 	duration_is("2h", 7200 * second_us);
 	duration_is(" 7s ", 7 * second_us);
-	duration_is("87600h", LLMQ_WISH_MAX_US);
+	duration_is("87600h", LLMQ_RETRY_HINT_BELIEVED_US);
 	duration_is("87600h1ms", -1);
 	duration_is("87600h87600h87600h", -1);
 	duration_is("", -1);

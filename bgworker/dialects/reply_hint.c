@@ -1,6 +1,6 @@
 /*
- * reply_wish.c
- *		How long a provider wishes us to wait.
+ * reply_hint.c
+ *		The retry hint: how long a provider asks us to wait.
  *
  * The places are tried in the order of test/cases/README.md ("Delay"); what
  * cannot be read, is negative or absurd is passed over.
@@ -24,7 +24,7 @@ read_number(const LlmqReply *reply, LlmqHeader header, int64_t unit_us, int64_t 
 }
 
 int64_t
-llmq_reply_wish(const LlmqReply *reply, int64_t now_us)
+llmq_reply_retry_hint(const LlmqReply *reply, int64_t now_us)
 {
 	int64_t us;
 
@@ -33,8 +33,8 @@ llmq_reply_wish(const LlmqReply *reply, int64_t now_us)
 	if (llmq_retry_parse_after(reply->headers[LLMQ_HEADER_RETRY_AFTER],
 							   reply->headers[LLMQ_HEADER_DATE], now_us, &us))
 		return us;
-	if (reply->error.found && reply->error.wish_us >= 0)
-		return reply->error.wish_us;
+	if (reply->error.found && reply->error.hint_us >= 0)
+		return reply->error.hint_us;
 	return reply->status == 429 ? llmq_reply_exhausted(reply) : -1;
 }
 
@@ -87,7 +87,7 @@ read_reset(const LlmqReply *reply, LlmqHeader header, int64_t now_us, int64_t *u
 		(void) llmq_retry_parse_http_date(reply->headers[LLMQ_HEADER_DATE],
 										  strlen(reply->headers[LLMQ_HEADER_DATE]), &date);
 	*us = *us > date ? *us - date : 0;
-	return *us <= LLMQ_WISH_MAX_US;
+	return *us <= LLMQ_RETRY_HINT_BELIEVED_US;
 }
 
 void

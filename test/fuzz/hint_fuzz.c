@@ -1,5 +1,5 @@
 /*
- * wish_fuzz.c
+ * hint_fuzz.c
  *		Numbers, durations and dates in which providers say how long to wait.
  *
  * Input: a byte that chooses the unit, the text.
@@ -18,7 +18,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 
 	if (llmq_retry_parse_number(text, input.left, unit, &us))
 	{
-		claim(us >= 0 && us <= LLMQ_WISH_MAX_US, "a number is within bounds");
+		claim(us >= 0 && us <= LLMQ_RETRY_HINT_BELIEVED_US, "a number is within bounds");
 		claim(us % 1000 == 0, "and of whole milliseconds");
 	}
 	else
@@ -26,7 +26,7 @@ LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t len)
 	us = -1;
 	if (llmq_retry_parse_duration(text, input.left, &us))
 	{
-		claim(us >= 0 && us <= LLMQ_WISH_MAX_US, "a duration is within bounds");
+		claim(us >= 0 && us <= LLMQ_RETRY_HINT_BELIEVED_US, "a duration is within bounds");
 		claim(us % 1000 == 0, "and of whole milliseconds");
 	}
 	else
