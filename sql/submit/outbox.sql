@@ -1,4 +1,4 @@
--- What llmq.submit refuses of the outbox messages that a job asks for.  As in submit_checks.sql
+-- What llmq.submit refuses of the outbox messages that a job asks for.  As in sql/submit/checks.sql
 -- the search_path is pinned by its callers.
 
 CREATE OR REPLACE FUNCTION llmq.check_dedupe_key(dedupe_key text) RETURNS void

@@ -1,4 +1,4 @@
--- What the entries of worker_settle.sql hold: answers, attempts, and what they cost.
+-- What the entries of sql/worker/settle.sql hold: answers, attempts, and what they cost.
 
 -- The answers among entries.  17: json is a keyword where an argument is named.
 CREATE OR REPLACE FUNCTION llmq.read_answers(entries jsonb)

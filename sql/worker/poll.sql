@@ -4,8 +4,8 @@
 --
 -- The worker keeps the ids of ready jobs in memory.  It asks for what stands
 -- behind `after`: the highest seq it has seen, or an earlier one, to find what
--- transactions that committed late have left there (LlmqPosition in
--- bgworker/engine/engine_private.h says how far back it must go).
+-- transactions that committed late have left there (the worker's LlmqPosition says
+-- how far back it must go).
 --
 -- One row is the control row: seq and job_id NULL, and `control` an object with
 -- next_xid, oldest_xid, more (the limit cut the list) and unresolved (a blocked job

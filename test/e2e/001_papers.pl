@@ -1,5 +1,6 @@
 # The papers that come with the sources keep up with them: one version everywhere, and a README (with the
-# files of docs/ that it leads to) that leaves out no setting, no column and no argument.  And no file is too long to read.
+# files of docs/ that it leads to) that leaves out no setting, no column and no argument.  What they and the comments
+# of the sources name is there.  And no file is too long to read.
 
 use strict;
 use warnings;
@@ -10,6 +11,7 @@ use Examples qw(is_copied);
 use JSON::PP;
 use LlmqTest;
 use LlmqTest::Documents;
+use LlmqTest::Names qw(comments_of find_missing sources);
 use Test::More;
 
 sub read_file { return LlmqTest::Documents::read_file(@_) }
@@ -57,9 +59,6 @@ for my $file (sort keys %openings)
 	my $source = read_file($file);
 	is(join(' ', grep { $source !~ /\Q$_\E\(/ } $openings{$file} =~ /`([^`]+)`/g), '', "$file has what is looked for there");
 }
-my @named = read_file('bgworker/README.md') =~ m{`([\w./]+\.(?:c|h|sql|py))`}g;
-is(join(' ', grep { my $name = $_; !grep { -e } map { glob LlmqTest::Documents::path("$_$name") } qw(./ bgworker/ bgworker/*/ sql/*/) } @named), '',
-	'every file that bgworker/README.md names is there');
 
 my $pg = start_cluster(preload => 1);
 $pg->create_database('app', extension => 1);
@@ -100,12 +99,29 @@ for my $kind (qw(submit admin))
 names_all(q{SELECT 'llmq.' || proname AS word, proname AS what FROM pg_proc
 	WHERE pronamespace = 'llmq'::regnamespace AND proname LIKE 'grant\_%' AND proname <> 'grant_routines'}, 'every function that grants');
 
-# What is spelled like a name of llmq's is one; but for file names, and a prefix before a star.
-my %known = map { $_->{name} => 1 } $pg->rows(q{SELECT proname AS name FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace
+# -- names in comments and documents ---------------------------------------------
+
+my %schema = map { $_->{name} => 1 } $pg->rows(q{SELECT proname AS name FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace
 	UNION SELECT relname FROM pg_class WHERE relnamespace = 'llmq'::regnamespace
 	UNION SELECT split_part(name, '.', 2) FROM pg_settings WHERE name LIKE 'llmq.%'});
-my %spelled = map { $_ => 1 } $readme =~ /(?<![\w.\/])llmq\.([a-z]\w*)(?![\w*])/g;
-is(join(' ', grep { !$known{$_} } sort keys %spelled), '', 'the README names nothing of llmq that is not there');
+
+# A text that names only what is not there: each of its names must be found missing.
+my $lies = q{llmq_lie_begin() and struct LlmqLie, up to LLMQ_LIE_MAX, as lie_about says in engine/lies.c, worker_lies.sql and test/e2e/999,
+	for llmq.lie; llmq_engine_wake in settler.c};
+is_deeply([ find_missing($lies, \%schema, 0) ], [ qw(llmq_lie_begin LlmqLie LLMQ_LIE_MAX lie_about engine/lies.c worker_lies.sql test/e2e/999 llmq.lie),
+	'llmq_engine_wake in settler.c' ], 'names of what is not there are found in comments');
+is_deeply([ find_missing("`lie_about()` in `lies.c` writes `llmq.lie`; lie_about is no name without backticks", \%schema, 1) ],
+	[ qw(lie_about lies.c llmq.lie), 'lie_about in lies.c' ], 'names of what is not there are found in documents');
+is(join("\n", map { my $path = $_; map { "$path: $_" } find_missing(comments_of($path, read_file($path)), \%schema, 0) } sources()), '',
+	'every name in a comment of the sources is of something that is there');
+is(join(' ', grep { my ($name) = m{([^/]+)\z}; /\.[ch]$/ && read_file($_) !~ m{\A/\*\n \* \Q$name\E\n} } sources()), '',
+	'every source in C begins with its own name');
+is(join("\n", map { my $path = $_; map { "$path: $_" } find_missing(read_file($path), \%schema, 1) } @papers), '',
+	'every name in a document is of something that is there');
+
+my $tables = read_file('docs/tables.md');
+is(join(' ', grep { $tables !~ /^\| `llmq\.$_`/m } map { $_->{name} } $pg->rows(q{SELECT relname AS name FROM pg_class
+	WHERE relnamespace = 'llmq'::regnamespace AND relkind = 'r'})), '', 'docs/tables.md has a line for every table');
 
 # -- words that jobs come to bear ----------------------------------------------
 
