@@ -297,6 +297,12 @@ print-engine:
 test-all: test
 	LLMQ_TESTS="$(TESTS)" $(srcdir)/test/majors/run $(MAJORS)
 
+# Programs and modules of older releases, built from the history, beside this version's SQL.
+test-older:
+	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/older/run
+
+.PHONY: test-older
+
 # Against providers that nobody here wrote, fetched into the build folder.
 test-peers:
 	LLMQ_BUILD=$(CURDIR) $(srcdir)/test/peers/run $(TESTS)
