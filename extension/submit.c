@@ -79,12 +79,12 @@ program_serves(void)
 	SPI_connect();
 	if (plan == NULL)
 	{
-		plan = SPI_prepare("SELECT llmq.has_program()", 0, NULL);
+		plan = SPI_prepare("SELECT llmq_internal.has_program()", 0, NULL);
 		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not prepare llmq.has_program");
+			elog(ERROR, "could not prepare llmq_internal.has_program");
 	}
 	if (SPI_execute_plan(plan, NULL, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "llmq.has_program did not answer");
+		elog(ERROR, "llmq_internal.has_program did not answer");
 	serves = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
 	return serves;

@@ -109,7 +109,7 @@ find_deadline(FunctionCallInfo fcinfo)
 
 /*
  * Leaves the job's status in SPI_tuptable and says whether it is final.  Reads as
- * llmq's owner, for the caller: llmq.wait_look judges what that one may see.
+ * llmq's owner, for the caller: llmq_internal.wait_look judges what that one may see.
  */
 static bool
 look(Oid function, const pg_uuid_t *job_id)
@@ -119,7 +119,7 @@ look(Oid function, const pg_uuid_t *job_id)
 	bool isnull;
 
 	if (SPI_execute_plan(prepare_look(), values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "llmq.wait_look did not answer");
+		elog(ERROR, "llmq_internal.wait_look did not answer");
 	if (SPI_processed == 0)
 		ereport(ERROR, (errcode(ERRCODE_NO_SUCH_JOB), errmsg("there is no such job"),
 						errdetail("None of that job_id was submitted by you or a role that you "
@@ -138,10 +138,10 @@ prepare_look(void)
 
 	if (plan == NULL)
 	{
-		plan = SPI_prepare("SELECT l.status, l.final FROM llmq.wait_look($1, $2) AS l",
+		plan = SPI_prepare("SELECT l.status, l.final FROM llmq_internal.wait_look($1, $2) AS l",
 						   lengthof(types), types);
 		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not prepare llmq.wait_look");
+			elog(ERROR, "could not prepare llmq_internal.wait_look");
 	}
 	return plan;
 }

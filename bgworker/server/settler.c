@@ -6,7 +6,7 @@
  * llmq.answer and goes on with its calls; here each is settled in a transaction of its
  * own: result, attempts, outbox messages, the function, and the end of the answer's row,
  * together or not at all.  What fails is rolled back, noted in another transaction
- * (llmq.settler_fail), and tried again later.
+ * (llmq_internal.settler_fail), and tried again later.
  *
  * Nothing in memory is a fact: killed at any instruction, its successor goes on from the
  * table.  There is one in each database, so one answer is in one hand.
@@ -268,7 +268,7 @@ look(void *argument)
 
 	pgstat_report_activity(STATE_RUNNING, "looks for answers to settle");
 	begin_statements();
-	execute("SELECT job_id, due_in FROM llmq.settler_look($1)", 1, types, values);
+	execute("SELECT job_id, due_in FROM llmq_internal.settler_look($1)", 1, types, values);
 	for (i = 0; i < SPI_processed; i++)
 	{
 		bool no_job;
@@ -296,7 +296,7 @@ settle_in_transaction(void *argument)
 			 DatumGetCString(DirectFunctionCall1(uuid_out, values[0])));
 	pgstat_report_activity(STATE_RUNNING, text);
 	begin_statements();
-	execute("SELECT role, function, argument, search_path FROM llmq.settler_settle($1)", 1, types,
+	execute("SELECT role, function, argument, search_path FROM llmq_internal.settler_settle($1)", 1, types,
 			values);
 	settling->found = SPI_processed == 1;
 	if (settling->found)
@@ -359,7 +359,7 @@ fail_in_transaction(void *argument)
 					  BoolGetDatum(settling->counted)};
 
 	begin_statements();
-	execute("SELECT llmq.settler_fail($1, $2, $3)", 3, types, values);
+	execute("SELECT llmq_internal.settler_fail($1, $2, $3)", 3, types, values);
 	end_statements();
 }
 

@@ -4,7 +4,7 @@
 --
 -- What would make a worker fail is refused here: it reads the configuration as one
 -- value, and adds spans to the present time.  A span is measured as the worker measures it
--- (llmq.microseconds), by which '361 days -1 year' is less than nothing; its years are bounded by
+-- (llmq_internal.microseconds), by which '361 days -1 year' is less than nothing; its years are bounded by
 -- themselves, as days could balance any number of them.  Numerics are bounded, as the worker reads
 -- numbers of 64 bits; so NaN and Infinity, which are above all, are none.
 

@@ -150,7 +150,7 @@ explains('every error class of SQL', 'dependency_failed', grep { !$other{$_} } m
 	statements_with(qr/\b(?:bury\w*|redeliver|recall_lease)\s*\(|INTO llmq\.(?:dead_job|attempt)\b|error_class (?:=|IN)/));
 my ($case) = map { /(CASE(?:(?!\bCASE\b).)*END) AS wait_reason/s } statements_with(qr/AS wait_reason/);
 explains('every wait_reason of the view', 'after', $case =~ /'([a-z_]+)'/g);
-explains('every wait_reason of the configuration', 'no_queue', $pg->sql(q{SELECT prosrc FROM pg_proc WHERE oid = 'llmq.wait_reason'::regproc})
+explains('every wait_reason of the configuration', 'no_queue', $pg->sql(q{SELECT prosrc FROM pg_proc WHERE oid = 'llmq_internal.wait_reason'::regproc})
 	=~ /THEN\s+'([a-z_]+)'/g);
 explains('every wait_reason of C', 'no_secret', strings_of('wait_reasons'));
 explains('every SQLSTATE for users', 'PT429', map { /\bfail\(\s*'(\w{5})'/g } statements_with(qr/\bfail\(/));
