@@ -1,5 +1,10 @@
 -- Who and where: small functions in C that SQL has no word for.
 
+CREATE OR REPLACE FUNCTION llmq_internal.module_version() RETURNS text
+LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_module_version_1';
+COMMENT ON FUNCTION llmq_internal.module_version() IS
+    'the version of the module that this session has loaded; that of the SQL is in pg_extension';
+
 CREATE OR REPLACE FUNCTION llmq_internal.system_identifier() RETURNS bigint
 LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_system_identifier_1';
 COMMENT ON FUNCTION llmq_internal.system_identifier() IS 'the identifier that initdb gave this server';

@@ -1,4 +1,8 @@
 -- Rights: what each kind of role is given.  PUBLIC has nothing (grants.sql).
+--
+-- Views and row security call functions of llmq_internal with the rights of whoever reads, and those
+-- call others by name: readers may use that schema, and execute in it what is named here.
+-- What workers call runs as llmq's owner, so they may not.
 
 -- A role sees results and attempts of the jobs that roles it is a member of have
 -- submitted.  Of others' jobs it does not even hear that they are there: job ids can be computed from
@@ -45,7 +49,7 @@ DECLARE
 BEGIN
     FOR routine IN
         SELECT p.oid FROM pg_proc AS p
-        WHERE p.pronamespace = 'llmq'::regnamespace AND p.proname = ANY (names)
+        WHERE p.pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace) AND p.proname = ANY (names)
     LOOP
         EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', routine, to_role);
     END LOOP;
@@ -56,7 +60,7 @@ CREATE OR REPLACE FUNCTION llmq.grant_submit(role regrole) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    EXECUTE format('GRANT USAGE ON SCHEMA llmq TO %s', role);
+    EXECUTE format('GRANT USAGE ON SCHEMA llmq, llmq_internal TO %s', role);
     EXECUTE format('GRANT SELECT ON llmq.job_status, llmq.dead_letter, llmq.result, llmq.attempt,
         llmq.outbox, llmq.outbox_event, llmq.run, llmq.usage TO %s', role);
     PERFORM llmq_internal.grant_routines(role, ARRAY['submit', 'submit_many', 'http_submit', 'wait', 'cancel', 'explain',
@@ -97,7 +101,7 @@ COMMENT ON FUNCTION llmq.grant_worker(regrole) IS
     'gives a role the functions of a worker outside the server: it sees every prompt and writes every answer';
 
 -- Those who watch the server: every job and attempt, without what was said in it.
-GRANT USAGE ON SCHEMA llmq TO pg_monitor;
+GRANT USAGE ON SCHEMA llmq, llmq_internal TO pg_monitor;
 GRANT SELECT ON llmq.job_status, llmq.worker, llmq.queue_status, llmq.outbox_status, llmq.usage, llmq.budget_status, llmq.metric
     TO pg_monitor;
 GRANT SELECT (endpoint, enabled, breaker, opened_at, probe_at, wait_reason, wait_until, requests_per_minute,

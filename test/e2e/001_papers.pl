@@ -79,14 +79,11 @@ names_all(q{SELECT name AS word, name AS what FROM pg_settings WHERE name LIKE '
 
 # -- what roles are given -----------------------------------------------------
 
-# What views and row security need, and nobody calls himself.
-my $inner = q{'{submitter_role, may_see, visible_tenants, submitter, wait_reason, lost_sessions, queue_lines, outbox_lines, metric_lines}'};
-
 for my $kind (qw(submit admin))
 {
 	$pg->sql("CREATE ROLE $kind; SELECT llmq.grant_$kind('$kind')");
 	my $function = qq{FROM pg_proc AS p WHERE p.pronamespace = 'llmq'::regnamespace
-		AND has_function_privilege('$kind', p.oid, 'EXECUTE') AND p.proname <> ALL ($inner)};
+		AND has_function_privilege('$kind', p.oid, 'EXECUTE')};
 	names_all(qq{SELECT DISTINCT 'llmq.' || p.proname AS word, p.proname AS what $function}, "every function that grant_$kind gives");
 	names_all(qq{SELECT a AS word, p.proname || ' ' || a AS what
 		FROM (SELECT * $function) AS p, unnest(p.proargnames) AS a}, 'and their arguments');
@@ -98,7 +95,7 @@ for my $kind (qw(submit admin))
 		WHERE a.attnum > 0 AND NOT a.attisdropped}, 'and their columns');
 }
 names_all(q{SELECT 'llmq.' || proname AS word, proname AS what FROM pg_proc
-	WHERE pronamespace = 'llmq'::regnamespace AND proname LIKE 'grant\_%' AND proname <> 'grant_routines'}, 'every function that grants');
+	WHERE pronamespace = 'llmq'::regnamespace AND proname LIKE 'grant\_%'}, 'every function that grants');
 
 # What is spelled like a name of llmq's is one; but for file names, and a prefix before a star.
 my %known = map { $_->{name} => 1 } $pg->rows(q{SELECT proname AS name FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace
@@ -107,6 +104,19 @@ my %known = map { $_->{name} => 1 } $pg->rows(q{SELECT proname AS name FROM pg_p
 my %spelled = map { $_ => 1 } $readme =~ /(?<![\w.\/])llmq\.([a-z]\w*)(?![\w*])/g;
 is(join(' ', grep { !$known{$_} } sort keys %spelled), '', 'the README names nothing of llmq that is not there');
 
+# What is not for users is named where the inside is described, and there by names that are.
+my %inside = map { $_ => 1 } qw(docs/tables.md docs/processes.md CONTRIBUTING.md bgworker/README.md);
+my %internal = map { $_->{name} => 1 } $pg->rows(q{SELECT DISTINCT proname AS name FROM pg_proc WHERE pronamespace = 'llmq_internal'::regnamespace});
+my ($called, $spelled) = map { my $form = $_; join '|', map { sprintf $form, $_ } sort keys %internal } '%s\(', 'llmq\.%s\b';
+for my $paper (@papers)
+{
+	my $text = read_file($paper);
+	my @named = $text =~ /\bllmq_internal\.(\w+)/g;
+	is(join(' ', grep { !$internal{$_} } @named), '', "$paper names no function of schema llmq_internal that is not there");
+	next if $inside{$paper};
+	is(join(' ', @named, $text =~ /(?<![\w.\/])($called|$spelled)/g), '', "$paper names no function that is not for users");
+}
+
 # -- words that jobs come to bear ----------------------------------------------
 
 # The statements of llmq's functions and views in which a pattern occurs.
@@ -114,7 +124,7 @@ sub statements_with
 {
 	my ($pattern) = @_;
 	return grep { /$pattern/ } map { split /;/, $_->{source} =~ s/--.*//gr } $pg->rows(q{
-		SELECT prosrc AS source FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace
+		SELECT prosrc AS source FROM pg_proc WHERE pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace)
 		UNION ALL SELECT pg_get_viewdef(oid) FROM pg_class WHERE relnamespace = 'llmq'::regnamespace AND relkind = 'v'});
 }
 
