@@ -10,7 +10,7 @@
 typedef struct LlmqCallback
 {
 	const char *role;		 /* who submitted the job */
-	const char *function;	 /* schema.name(jsonb), as llmq.callback_name() wrote it */
+	const char *function;	 /* schema.name(jsonb), as llmq_internal.callback_name() wrote it */
 	const char *search_path; /* the role's; NULL: that of the server */
 	Datum argument;			 /* jsonb */
 } LlmqCallback;

@@ -3,9 +3,10 @@
  *		Running the SQL function that stands behind a C function.
  *
  * Some public functions need C for one thing, and SQL for all the rest: C is then
- * the entry point, and the SQL function of the same name with a suffix does the work.  It is
- * called like any function, which costs a third of what a statement does; one that
- * returns a set needs a statement, of which one saved plan a function and process is kept.
+ * the entry point, and the SQL function of the same name with a suffix, in schema
+ * llmq_internal, does the work.  It is called like any function, which costs a third of
+ * what a statement does; one that returns a set needs a statement, of which one saved
+ * plan a function and process is kept.
  *
  * The caller's search_path is in force here, so statements name everything with
  * its schema and use no operator.
@@ -13,6 +14,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
@@ -41,7 +43,8 @@ typedef struct Arguments
 
 typedef struct Delegate
 {
-	Oid function; /* the one in C; the hash key */
+	Oid function;		/* the one in C; the hash key */
+	const char *schema; /* that the plan names */
 	SPIPlanPtr plan;
 } Delegate;
 
@@ -53,11 +56,27 @@ static Datum select_set(FunctionCallInfo fcinfo, const char *suffix, bool tells_
 						const Arguments *arguments);
 static SPIPlanPtr find_plan(Oid function, const char *suffix, bool tells_role);
 static HTAB *delegates(void);
-static SPIPlanPtr prepare(Oid function, const char *suffix, bool tells_role);
+static SPIPlanPtr prepare(Oid function, const char *schema, const char *suffix, bool tells_role);
 static HeapTuple find_entry(Oid function);
 static int list_types(Form_pg_proc function, bool tells_role, Oid *types);
-static char *write_call(Form_pg_proc function, const char *suffix, int count);
+static char *write_call(Form_pg_proc function, const char *schema, const char *suffix, int count);
 static void fill_store(FunctionCallInfo fcinfo);
+
+/*
+ * Asks for a function that every release before 0.3.0 has there.  To ask for schema llmq_internal
+ * would not do: with the SQL of such a release it is somebody else's, whose functions must not be
+ * called.
+ */
+const char *
+llmq_delegate_schema(void)
+{
+	Oid llmq = get_namespace_oid("llmq", false);
+
+	return SearchSysCacheExists3(PROCNAMEARGSNSP, CStringGetDatum("is_home"),
+								 PointerGetDatum(buildoidvector(NULL, 0)), ObjectIdGetDatum(llmq))
+			   ? "llmq"
+			   : "llmq_internal";
+}
 
 Datum
 llmq_delegate_run(FunctionCallInfo fcinfo, const char *suffix, Oid role)
@@ -125,7 +144,7 @@ find_function(FunctionCallInfo fcinfo, const char *suffix, bool tells_role)
 	oid =
 		GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
 						PointerGetDatum(buildoidvector(types, list_types(form, tells_role, types))),
-						ObjectIdGetDatum(form->pronamespace));
+						ObjectIdGetDatum(get_namespace_oid(llmq_delegate_schema(), false)));
 	ReleaseSysCache(tuple);
 	if (!OidIsValid(oid))
 		elog(ERROR, "there is no function %s", name);
@@ -161,13 +180,17 @@ select_set(FunctionCallInfo fcinfo, const char *suffix, bool tells_role, const A
 static SPIPlanPtr
 find_plan(Oid function, const char *suffix, bool tells_role)
 {
+	const char *schema = llmq_delegate_schema();
 	bool found;
 	Delegate *delegate = hash_search(delegates(), &function, HASH_ENTER, &found);
 
 	if (!found)
 		delegate->plan = NULL;
-	if (delegate->plan == NULL)
-		delegate->plan = prepare(function, suffix, tells_role);
+	if (delegate->plan == NULL || delegate->schema != schema)
+	{
+		delegate->plan = prepare(function, schema, suffix, tells_role);
+		delegate->schema = schema;
+	}
 	return delegate->plan;
 }
 
@@ -186,13 +209,13 @@ delegates(void)
 }
 
 static SPIPlanPtr
-prepare(Oid function, const char *suffix, bool tells_role)
+prepare(Oid function, const char *schema, const char *suffix, bool tells_role)
 {
 	HeapTuple tuple = find_entry(function);
 	Form_pg_proc form = (Form_pg_proc) GETSTRUCT(tuple);
 	Oid types[FUNC_MAX_ARGS + 1];
 	int count = list_types(form, tells_role, types);
-	SPIPlanPtr plan = SPI_prepare(write_call(form, suffix, count), count, types);
+	SPIPlanPtr plan = SPI_prepare(write_call(form, schema, suffix, count), count, types);
 
 	if (plan == NULL || SPI_keepplan(plan) != 0)
 		elog(ERROR, "could not prepare the delegate of %s", NameStr(form->proname));
@@ -223,14 +246,14 @@ list_types(Form_pg_proc function, bool tells_role, Oid *types)
 }
 
 static char *
-write_call(Form_pg_proc function, const char *suffix, int count)
+write_call(Form_pg_proc function, const char *schema, const char *suffix, int count)
 {
 	const char *name = quote_identifier(psprintf("%s%s", NameStr(function->proname), suffix));
 	StringInfoData call;
 	int i;
 
 	initStringInfo(&call);
-	appendStringInfo(&call, "SELECT r.* FROM llmq.%s(", name);
+	appendStringInfo(&call, "SELECT r.* FROM %s.%s(", schema, name);
 	for (i = 1; i <= count; i++)
 		appendStringInfo(&call, "%s$%d", i == 1 ? "" : ", ", i);
 	appendStringInfoString(&call, ") AS r");

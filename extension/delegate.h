@@ -8,8 +8,15 @@
 #include "fmgr.h"
 
 /*
- * Calls llmq.<name><suffix>, where <name> is that of the function being called,
- * with the same arguments; with a valid role, that role's name comes before them.
+ * The schema of the functions that are not for users: llmq_internal, or llmq as long as the SQL
+ * is that of a release before 0.3.0.  It changes with ALTER EXTENSION UPDATE, so a plan that
+ * names it is kept for one of the two only.
+ */
+extern const char *llmq_delegate_schema(void);
+
+/*
+ * Calls the function <name><suffix> of that schema, where <name> is that of the function being
+ * called, with the same arguments; with a valid role, that role's name comes before them.
  * Returns its value, or fills the caller's tuplestore if the function returns a set.
  */
 extern Datum llmq_delegate_run(FunctionCallInfo fcinfo, const char *suffix, Oid role);

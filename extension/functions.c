@@ -19,6 +19,7 @@
 #include "dialects/outcome.h"
 #include "compat.h"
 
+PG_FUNCTION_INFO_V1(llmq_module_version_1);
 PG_FUNCTION_INFO_V1(llmq_system_identifier_1);
 PG_FUNCTION_INFO_V1(llmq_next_xid_1);
 PG_FUNCTION_INFO_V1(llmq_backend_start_1);
@@ -26,6 +27,12 @@ PG_FUNCTION_INFO_V1(llmq_uuid5_1);
 PG_FUNCTION_INFO_V1(llmq_error_classes_1);
 
 static void hash_name(const pg_uuid_t *namespace, const text *name, uint8 *digest);
+
+Datum
+llmq_module_version_1(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_TEXT_P(cstring_to_text(LLMQ_VERSION));
+}
 
 Datum
 llmq_system_identifier_1(PG_FUNCTION_ARGS)

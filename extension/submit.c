@@ -72,19 +72,13 @@ warn_if_unserved(void)
 static bool
 program_serves(void)
 {
-	static SPIPlanPtr plan = NULL;
 	bool isnull;
 	bool serves;
 
 	SPI_connect();
-	if (plan == NULL)
-	{
-		plan = SPI_prepare("SELECT llmq.has_program()", 0, NULL);
-		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not prepare llmq.has_program");
-	}
-	if (SPI_execute_plan(plan, NULL, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "llmq.has_program did not answer");
+	if (SPI_execute(psprintf("SELECT %s.has_program()", llmq_delegate_schema()), false, 1) !=
+		SPI_OK_SELECT)
+		elog(ERROR, "has_program did not answer");
 	serves = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
 	return serves;

@@ -22,6 +22,7 @@
 #include "utils/uuid.h"
 
 #include "compat.h"
+#include "delegate.h"
 #include "owner.h"
 
 /* Time between looks: short for a job that is nearly done, never a burden. */
@@ -36,7 +37,6 @@ PG_FUNCTION_INFO_V1(llmq_wait_1);
 static void require_nonatomic(FunctionCallInfo fcinfo);
 static TimestampTz find_deadline(FunctionCallInfo fcinfo);
 static bool look(Oid function, const pg_uuid_t *job_id);
-static SPIPlanPtr prepare_look(void);
 static void nap(long milliseconds);
 static Datum make_row(FunctionCallInfo fcinfo, Datum status);
 
@@ -109,17 +109,22 @@ find_deadline(FunctionCallInfo fcinfo)
 
 /*
  * Leaves the job's status in SPI_tuptable and says whether it is final.  Reads as
- * llmq's owner, for the caller: llmq.wait_look judges what that one may see.
+ * llmq's owner, for the caller: llmq_internal.wait_look judges what that one may see.
  */
 static bool
 look(Oid function, const pg_uuid_t *job_id)
 {
 	LlmqOwnerCaller caller = llmq_owner_assume(function);
+	char *statement =
+		psprintf("SELECT l.status, l.final FROM %s.wait_look($1, $2) AS l", llmq_delegate_schema());
+	Oid types[2] = {UUIDOID, NAMEOID};
 	Datum values[2] = {UUIDPGetDatum(job_id), llmq_owner_name(caller.role)};
 	bool isnull;
 
-	if (SPI_execute_plan(prepare_look(), values, NULL, false, 1) != SPI_OK_SELECT)
-		elog(ERROR, "llmq.wait_look did not answer");
+	if (SPI_execute_with_args(statement, lengthof(types), types, values, NULL, false, 1) !=
+		SPI_OK_SELECT)
+		elog(ERROR, "wait_look did not answer");
+	pfree(statement);
 	if (SPI_processed == 0)
 		ereport(ERROR, (errcode(ERRCODE_NO_SUCH_JOB), errmsg("there is no such job"),
 						errdetail("None of that job_id was submitted by you or a role that you "
@@ -128,22 +133,6 @@ look(Oid function, const pg_uuid_t *job_id)
 								"pruned?")));
 	llmq_owner_leave(caller);
 	return DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
-}
-
-static SPIPlanPtr
-prepare_look(void)
-{
-	static SPIPlanPtr plan = NULL;
-	Oid types[2] = {UUIDOID, NAMEOID};
-
-	if (plan == NULL)
-	{
-		plan = SPI_prepare("SELECT l.status, l.final FROM llmq.wait_look($1, $2) AS l",
-						   lengthof(types), types);
-		if (plan == NULL || SPI_keepplan(plan) != 0)
-			elog(ERROR, "could not prepare llmq.wait_look");
-	}
-	return plan;
 }
 
 static void

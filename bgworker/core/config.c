@@ -2,7 +2,7 @@
  * config.c
  *		The configuration as a worker holds it: queues, endpoints, policies, destinations.
  *
- * Everything lives in one arena.  The value comes from llmq.worker_config(),
+ * Everything lives in one arena.  The value comes from llmq_internal.worker_config(),
  * whose columns are checked by the tables; what is still wrong here is a bug or
  * a newer SQL, and is refused as a whole.
  */

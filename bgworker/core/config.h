@@ -2,9 +2,9 @@
  * config.h
  *		The configuration as a worker holds it: queues, endpoints, policies, destinations.
  *
- * A cache of rows, read from the one JSON value that llmq.worker_config() makes, and replaced as a
- * whole when that changes.  It is read only: what a worker learns of an endpoint, a queue or a
- * destination is kept by those who use them.  Spans are microseconds.
+ * A cache of rows, read from the one JSON value that llmq_internal.worker_config() makes, and
+ * replaced as a whole when that changes.  It is read only: what a worker learns of an endpoint, a
+ * queue or a destination is kept by those who use them.  Spans are microseconds.
  */
 #ifndef LLMQ_CONFIG_H
 #define LLMQ_CONFIG_H

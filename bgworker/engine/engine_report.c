@@ -1,6 +1,6 @@
 /*
  * engine_report.c
- *		What the worker says of itself, with a full poll: see llmq.take_report.
+ *		What the worker says of itself, with a full poll: see llmq_internal.take_report.
  */
 #include "engine/engine_state.h"
 

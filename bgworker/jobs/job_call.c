@@ -262,7 +262,7 @@ heed_hint(LlmqJobs *jobs, const LlmqJob *job)
 		llmq_jobs_limits_of(jobs, endpoint)->paused_until_us = until;
 }
 
-/* What a call cost, as llmq.cost has it; 0 where a price or a count that it needs is not known. */
+/* What a call cost, as llmq_internal.cost has it; 0 where a price or a count is not known. */
 static double
 cost_of(const LlmqEndpoint *endpoint, const LlmqVerdict *verdict)
 {

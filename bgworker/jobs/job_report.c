@@ -1,7 +1,7 @@
 /*
  * job_report.c
  *		What the worker says with a full poll of endpoints in trouble and of the depth of queues:
- *see llmq.take_report.
+ *		see llmq_internal.take_report.
  *
  * Only what has changed is said, so that an idle worker is silent.  What was said is noted beside
  * what is known of endpoints and queues.

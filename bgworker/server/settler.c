@@ -6,7 +6,7 @@
  * llmq.answer and goes on with its calls; here each is settled in a transaction of its
  * own: result, attempts, outbox messages, the function, and the end of the answer's row,
  * together or not at all.  What fails is rolled back, noted in another transaction
- * (llmq.settler_fail), and tried again later.
+ * (llmq_internal.settler_fail), and tried again later.
  *
  * Nothing in memory is a fact: killed at any instruction, its successor goes on from the
  * table.  There is one in each database, so one answer is in one hand.
@@ -31,6 +31,7 @@
 #include "extension/callback.h"
 #include "extension/compat.h"
 #include "extension/debug_point.h"
+#include "extension/delegate.h"
 #include "extension/settings.h"
 #include "extension/shared.h"
 #include "server/host.h"
@@ -99,7 +100,7 @@ static void note_failure(Settler *settler, Settling *settling, const ErrorData *
 static void fail_in_transaction(void *argument);
 static void begin_statements(void);
 static void end_statements(void);
-static void execute(const char *statement, int count, Oid *types, Datum *values);
+static void execute(const char *columns, const char *call, int count, Oid *types, Datum *values);
 static void complain(Settler *settler, const ErrorData *error);
 static int64 add_time(int64 time_us, int64 span_us);
 
@@ -268,7 +269,7 @@ look(void *argument)
 
 	pgstat_report_activity(STATE_RUNNING, "looks for answers to settle");
 	begin_statements();
-	execute("SELECT job_id, due_in FROM llmq.settler_look($1)", 1, types, values);
+	execute("job_id, due_in", "settler_look($1)", 1, types, values);
 	for (i = 0; i < SPI_processed; i++)
 	{
 		bool no_job;
@@ -296,8 +297,7 @@ settle_in_transaction(void *argument)
 			 DatumGetCString(DirectFunctionCall1(uuid_out, values[0])));
 	pgstat_report_activity(STATE_RUNNING, text);
 	begin_statements();
-	execute("SELECT role, function, argument, search_path FROM llmq.settler_settle($1)", 1, types,
-			values);
+	execute("role, function, argument, search_path", "settler_settle($1)", 1, types, values);
 	settling->found = SPI_processed == 1;
 	if (settling->found)
 		read_callback(settling);
@@ -359,7 +359,7 @@ fail_in_transaction(void *argument)
 					  BoolGetDatum(settling->counted)};
 
 	begin_statements();
-	execute("SELECT llmq.settler_fail($1, $2, $3)", 3, types, values);
+	execute("*", "settler_fail($1, $2, $3)", 3, types, values);
 	end_statements();
 }
 
@@ -377,10 +377,12 @@ end_statements(void)
 	PopActiveSnapshot();
 }
 
-/* Executes a statement of ours; the caller finds the rows with SPI. */
+/* Calls a function of ours; the caller finds these columns of its rows with SPI. */
 static void
-execute(const char *statement, int count, Oid *types, Datum *values)
+execute(const char *columns, const char *call, int count, Oid *types, Datum *values)
 {
+	const char *statement = psprintf("SELECT %s FROM %s.%s", columns, llmq_delegate_schema(), call);
+
 	if (SPI_execute_with_args(statement, count, types, values, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "\"%s\" did not answer", statement);
 }

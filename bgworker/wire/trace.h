@@ -17,7 +17,7 @@
 /*
  * Returns the traceparent of a call that was made on behalf of parent: the same trace and
  * flags, and span, which must not be 0, as the parent of what follows.  parent is a valid
- * traceparent of version 00, as llmq.traceparent writes it.  NULL: parent is NULL or of
+ * traceparent of version 00, as llmq_internal.traceparent writes it.  NULL: parent is NULL or of
  * another length, or memory is out.
  */
 extern const char *llmq_trace_child(LlmqArena *arena, const char *parent, uint64_t span);

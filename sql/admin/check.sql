@@ -22,7 +22,7 @@ CREATE OR REPLACE VIEW llmq.message_place AS
 COMMENT ON VIEW llmq.message_place IS 'where messages stand: exactly one row for every message';
 
 -- Jobs and the rows that belong to them.
-CREATE OR REPLACE FUNCTION llmq.check_jobs()
+CREATE OR REPLACE FUNCTION llmq_internal.check_jobs()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -70,14 +70,14 @@ $$;
 
 -- Leases: no running job without a worker and a deadline.  In a copy, where workers touch
 -- nothing until llmq.resume_after_restore(), leases are as old as the copy.
-CREATE OR REPLACE FUNCTION llmq.check_leases()
+CREATE OR REPLACE FUNCTION llmq_internal.check_leases()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT 'a lease belongs to a worker that lives', l.job_id,
         format('worker %s holds it since %s', l.worker_id, l.claimed_at)
     FROM llmq.lease AS l
-    WHERE l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq.is_home()
+    WHERE l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq_internal.is_home()
         AND NOT EXISTS (
             SELECT FROM llmq.worker_session AS w
             WHERE w.id = l.worker_id
@@ -85,7 +85,7 @@ AS $$
     UNION ALL
     SELECT 'a delivery ends by its deadline', l.job_id, format('it was due at %s', l.deadline)
     FROM llmq.lease AS l
-    WHERE l.deadline < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq.is_home()
+    WHERE l.deadline < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq_internal.is_home()
     UNION ALL
     SELECT 'a lease''s delivery has not been settled', l.job_id, format('delivery %s', l.deliveries)
     FROM llmq.lease AS l
@@ -95,7 +95,7 @@ AS $$
 $$;
 
 -- Answers that wait for their on_complete, or were given up with their jobs.
-CREATE OR REPLACE FUNCTION llmq.check_answers()
+CREATE OR REPLACE FUNCTION llmq_internal.check_answers()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -115,7 +115,7 @@ AS $$
 $$;
 
 -- The outbox: every effect that a job's end promised is there, once.
-CREATE OR REPLACE FUNCTION llmq.check_outbox_messages()
+CREATE OR REPLACE FUNCTION llmq_internal.check_outbox_messages()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -135,7 +135,7 @@ AS $$
     SELECT 'a message is sent by a worker that lives', m.job_id,
         format('worker %s has message %s since %s', l.worker_id, l.id, l.claimed_at)
     FROM llmq.message_lease AS l LEFT JOIN llmq.message AS m ON m.id = l.id
-    WHERE l.worker_id IS NOT NULL AND l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq.is_home()
+    WHERE l.worker_id IS NOT NULL AND l.claimed_at < clock_timestamp() - 2 * llmq.lease_ttl() AND llmq_internal.is_home()
         AND NOT EXISTS (
             SELECT FROM llmq.worker_session AS w
             WHERE w.id = l.worker_id AND w.heartbeat > clock_timestamp() - 2 * llmq.lease_ttl())
@@ -172,7 +172,7 @@ AS $$
 $$;
 
 -- Configuration that names what is not there.
-CREATE OR REPLACE FUNCTION llmq.check_configuration()
+CREATE OR REPLACE FUNCTION llmq_internal.check_configuration()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -189,11 +189,11 @@ CREATE OR REPLACE FUNCTION llmq.check()
 RETURNS TABLE (invariant text, job_id uuid, detail text)
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT * FROM llmq.check_jobs()
-    UNION ALL SELECT * FROM llmq.check_leases()
-    UNION ALL SELECT * FROM llmq.check_answers()
-    UNION ALL SELECT * FROM llmq.check_outbox_messages()
-    UNION ALL SELECT * FROM llmq.check_configuration()
+    SELECT * FROM llmq_internal.check_jobs()
+    UNION ALL SELECT * FROM llmq_internal.check_leases()
+    UNION ALL SELECT * FROM llmq_internal.check_answers()
+    UNION ALL SELECT * FROM llmq_internal.check_outbox_messages()
+    UNION ALL SELECT * FROM llmq_internal.check_configuration()
 $$;
 COMMENT ON FUNCTION llmq.check() IS
     'a row for every broken invariant: none, if all is well; reads every table, so not for every minute';

@@ -2,7 +2,7 @@
 
 -- The part of llmq.metric about workers.  Those of one name are told apart by worker_id.  A planner
 -- expects far more of jsonb_array_elements than there is, and would compile the query.
-CREATE OR REPLACE FUNCTION llmq.metric_lines()
+CREATE OR REPLACE FUNCTION llmq_internal.metric_lines()
 RETURNS TABLE (name text, labels jsonb, value double precision, type text, help text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER ROWS 100 SET search_path = pg_catalog, pg_temp SET jit = off
 AS $$
@@ -15,14 +15,14 @@ BEGIN
         JOIN llmq.worker_session AS w ON w.id = m.worker_id
         CROSS JOIN jsonb_array_elements(m.families) AS f
         CROSS JOIN jsonb_array_elements(f.value -> 'samples') AS s
-        WHERE NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id);
+        WHERE NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS l WHERE l.id = w.id);
 END
 $$;
-COMMENT ON FUNCTION llmq.metric_lines() IS 'what llmq.metric shows of workers';
+COMMENT ON FUNCTION llmq_internal.metric_lines() IS 'what llmq.metric shows of workers';
 
 -- The other parts have constant names, so that who asks for a name reads none of those in vain.
 CREATE OR REPLACE VIEW llmq.metric AS
-    SELECT m.* FROM llmq.metric_lines() AS m
+    SELECT m.* FROM llmq_internal.metric_lines() AS m
     UNION ALL
     SELECT 'llmq_queue_jobs', jsonb_build_object('queue', q.queue, 'state', n.state), n.jobs, 'gauge',
         'Jobs that wait, run or are dead; of each state 10,000 are counted at most.'

@@ -7,7 +7,7 @@
 -- are lower bounds.  Not so the ready jobs of queues with max_ready, as long as somebody
 -- works: workers publish their depth.
 -- Long: one statement, so that all numbers are of one moment.
-CREATE OR REPLACE FUNCTION llmq.queue_lines()
+CREATE OR REPLACE FUNCTION llmq_internal.queue_lines()
 RETURNS TABLE (queue text, paused boolean, ready bigint, scheduled bigint, blocked bigint, running bigint,
     dead bigint, at_least text[], oldest_ready interval, next_due timestamptz, in_flight bigint,
     max_in_flight int, max_ready int, wait_reason text)
@@ -55,7 +55,7 @@ BEGIN
         ), published AS MATERIALIZED ( -- old news when nobody works, no news when all were counted
             SELECT d.queue, d.ready FROM llmq.queue_depth AS d
             WHERE EXISTS (SELECT FROM cut WHERE cut.state = 'ready')
-                AND EXISTS (SELECT FROM llmq.working_sessions())
+                AND EXISTS (SELECT FROM llmq_internal.working_sessions())
         )
         SELECT k.name, coalesce(p.paused, false), greatest(l.ready, u.ready, 0), coalesce(l.scheduled, 0),
             coalesce(l.blocked, 0), coalesce(l.running, 0), d.count,
@@ -64,7 +64,7 @@ BEGIN
             clock_timestamp() - (
                 SELECT greatest(j.submitted_at, j.run_at)
                 FROM llmq.ready AS r JOIN llmq.job AS j ON j.job_id = r.job_id WHERE r.seq = l.seq),
-            l.next_due, coalesce(l.in_flight, 0), p.max_in_flight, p.max_ready, llmq.wait_reason(k.name)
+            l.next_due, coalesce(l.in_flight, 0), p.max_in_flight, p.max_ready, llmq_internal.wait_reason(k.name)
         FROM known AS k
         LEFT JOIN line AS l ON l.queue = k.name
         LEFT JOIN llmq.queue_policy AS p ON p.name = k.name
@@ -73,14 +73,14 @@ BEGIN
             SELECT count(*) FROM (SELECT FROM llmq.dead_job AS f WHERE f.queue = k.name LIMIT most) AS t) AS d;
 END
 $$;
-COMMENT ON FUNCTION llmq.queue_lines() IS 'what llmq.queue_status shows';
+COMMENT ON FUNCTION llmq_internal.queue_lines() IS 'what llmq.queue_status shows';
 
-CREATE OR REPLACE VIEW llmq.queue_status AS SELECT * FROM llmq.queue_lines();
+CREATE OR REPLACE VIEW llmq.queue_status AS SELECT * FROM llmq_internal.queue_lines();
 COMMENT ON VIEW llmq.queue_status IS
     'one row a queue that is configured, or has jobs that wait, run or are dead: how many, how long they have waited, and why; of each state 10,000 jobs are counted at most, and at_least names the states with more';
 
 -- What llmq.outbox_status shows, in the same way: the first `most` messages of each state.
-CREATE OR REPLACE FUNCTION llmq.outbox_lines()
+CREATE OR REPLACE FUNCTION llmq_internal.outbox_lines()
 RETURNS TABLE (topic text, destination text, enabled boolean, pending bigint, deferred bigint, in_flight bigint,
     dead bigint, at_least text[], oldest_pending interval, next_attempt_at timestamptz)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -121,11 +121,11 @@ BEGIN
             ARRAY(SELECT c.state FROM cut AS c),
             clock_timestamp() - (SELECT m.created_at FROM llmq.message AS m WHERE m.id = l.first_id),
             l.next_attempt_at
-        FROM line AS l CROSS JOIN LATERAL llmq.destination_of(l.topic) AS t;
+        FROM line AS l CROSS JOIN LATERAL llmq_internal.destination_of(l.topic) AS t;
 END
 $$;
-COMMENT ON FUNCTION llmq.outbox_lines() IS 'what llmq.outbox_status shows';
+COMMENT ON FUNCTION llmq_internal.outbox_lines() IS 'what llmq.outbox_status shows';
 
-CREATE OR REPLACE VIEW llmq.outbox_status AS SELECT * FROM llmq.outbox_lines();
+CREATE OR REPLACE VIEW llmq.outbox_status AS SELECT * FROM llmq_internal.outbox_lines();
 COMMENT ON VIEW llmq.outbox_status IS
     'one row a topic with messages that are not sent: where they go (destination NULL: they are pulled), and how many wait, are under way or are dead; of each state 10,000 are counted at most, and at_least names the states with more';

@@ -6,7 +6,7 @@
 -- had reserved is free when its leases are.  Functions of submit run under its search_path.
 
 -- The budget of a tenant: its own, or the one that holds for each without one.
-CREATE OR REPLACE FUNCTION llmq.budget_of(of_tenant text) RETURNS llmq.budget
+CREATE OR REPLACE FUNCTION llmq_internal.budget_of(of_tenant text) RETURNS llmq.budget
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -21,7 +21,7 @@ END
 $$;
 
 -- When the period began that a time belongs to: periods count from 2000-01-01 UTC.
-CREATE OR REPLACE FUNCTION llmq.period_start(period interval, at timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION llmq_internal.period_start(period interval, at timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
 AS $$
     SELECT CASE WHEN m.months > 0 AND m.rest = '0' THEN
@@ -34,22 +34,22 @@ $$;
 
 -- When the period turns that a time belongs to: months are those of the calendar, but with a rest
 -- of days or hours they are seconds, as period_start takes them.
-CREATE OR REPLACE FUNCTION llmq.period_end(period interval, at timestamptz) RETURNS timestamptz
+CREATE OR REPLACE FUNCTION llmq_internal.period_end(period interval, at timestamptz) RETURNS timestamptz
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC'
 AS $$
-    SELECT llmq.period_start(period, at) + CASE WHEN period = date_trunc('month', period) THEN period
+    SELECT llmq_internal.period_start(period, at) + CASE WHEN period = date_trunc('month', period) THEN period
         ELSE make_interval(secs => extract(epoch FROM period)::float8) END
 $$;
 
 -- What a tenant has spent in the period that is under way, and what its running jobs have
 -- reserved.
-CREATE OR REPLACE FUNCTION llmq.spent(b llmq.budget, of_tenant text)
+CREATE OR REPLACE FUNCTION llmq_internal.spent(b llmq.budget, of_tenant text)
 RETURNS TABLE (cost numeric, tokens bigint, reserved_cost numeric, reserved_tokens bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
-    began constant timestamptz := llmq.period_start(b.period, clock_timestamp());
+    began constant timestamptz := llmq_internal.period_start(b.period, clock_timestamp());
 BEGIN
     RETURN QUERY
         SELECT coalesce(sum(s.cost), 0), coalesce(sum(s.tokens), 0)::bigint, l.cost, l.tokens
@@ -67,29 +67,29 @@ $$;
 
 -- Refuses a new job of a tenant whose hard budget is spent; a key that is known gets its
 -- answer even so.
-CREATE OR REPLACE FUNCTION llmq.check_budget(job llmq.job) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.check_budget(job llmq.job) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
-    b constant llmq.budget := llmq.budget_of(job.tenant);
+    b constant llmq.budget := llmq_internal.budget_of(job.tenant);
     used record;
 BEGIN
     IF b.hard IS NOT TRUE OR EXISTS (SELECT FROM llmq.job AS k WHERE k.job_id = job.job_id) THEN
         RETURN;
     END IF;
-    SELECT * INTO used FROM llmq.spent(b, job.tenant);
+    SELECT * INTO used FROM llmq_internal.spent(b, job.tenant);
     IF used.cost >= b.max_cost OR used.tokens >= b.max_tokens THEN
-        PERFORM llmq.fail('PT402', format('the budget of tenant "%s" is spent', job.tenant),
-            format('Since %s it has spent %s for %s tokens; it may spend %s.', llmq.period_start(b.period, clock_timestamp()),
+        PERFORM llmq_internal.fail('PT402', format('the budget of tenant "%s" is spent', job.tenant),
+            format('Since %s it has spent %s for %s tokens; it may spend %s.', llmq_internal.period_start(b.period, clock_timestamp()),
                 used.cost, used.tokens, concat_ws(' and ', b.max_cost, b.max_tokens || ' tokens')),
             format('The period turns at %s; until then its row of llmq.budget can be raised.',
-                llmq.period_end(b.period, clock_timestamp())));
+                llmq_internal.period_end(b.period, clock_timestamp())));
     END IF;
 END
 $$;
 
 -- How many tokens a job is taken for before it runs, as the worker reckons (bgworker/limits/estimate.c).
-CREATE OR REPLACE FUNCTION llmq.estimate_tokens(j llmq.job, OUT input bigint, OUT output bigint)
+CREATE OR REPLACE FUNCTION llmq_internal.estimate_tokens(j llmq.job, OUT input bigint, OUT output bigint)
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -104,12 +104,12 @@ END
 $$;
 
 -- What a job may cost where its queue sends it first.
-CREATE OR REPLACE FUNCTION llmq.estimate_cost(of_queue text, input bigint, output bigint) RETURNS numeric
+CREATE OR REPLACE FUNCTION llmq_internal.estimate_cost(of_queue text, input bigint, output bigint) RETURNS numeric
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN (
-        SELECT llmq.cost(e, input, output, 0)
+        SELECT llmq_internal.cost(e, input, output, 0)
         FROM llmq.queue_policy AS q JOIN llmq.endpoint AS e
             ON e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints))
         WHERE q.name = of_queue
@@ -121,7 +121,7 @@ $$;
 -- each (NULL: it has no budget).  The others are put off: until the period turns, or, while it
 -- is only reserved what would be too much, for a second.  One job that would exceed what is left
 -- runs if no other of its tenant does.
-CREATE OR REPLACE FUNCTION llmq.reserve(
+CREATE OR REPLACE FUNCTION llmq_internal.reserve(
     INOUT picked llmq.placement[], OUT costs numeric[], OUT tokens bigint[])
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -137,13 +137,13 @@ DECLARE
 BEGIN
     FOR pick IN
         SELECT p::llmq.placement AS place, p.tenant, p.queue, e.input, e.output
-        FROM unnest(picked) AS p JOIN llmq.job AS j ON j.job_id = p.job_id, llmq.estimate_tokens(j) AS e
+        FROM unnest(picked) AS p JOIN llmq.job AS j ON j.job_id = p.job_id, llmq_internal.estimate_tokens(j) AS e
         ORDER BY p.tenant, p.priority DESC, j.submitted_at
     LOOP
         IF of_tenant IS DISTINCT FROM pick.tenant THEN
             of_tenant := pick.tenant;
-            b := llmq.budget_of(of_tenant);
-            SELECT * INTO used FROM llmq.spent(b, of_tenant) WHERE b.tenant IS NOT NULL;
+            b := llmq_internal.budget_of(of_tenant);
+            SELECT * INTO used FROM llmq_internal.spent(b, of_tenant) WHERE b.tenant IS NOT NULL;
         END IF;
         IF b.tenant IS NULL THEN
             admitted := admitted || pick.place;
@@ -152,7 +152,7 @@ BEGIN
             CONTINUE;
         END IF;
         cost := CASE WHEN b.max_cost IS NOT NULL THEN
-            coalesce(llmq.estimate_cost(pick.queue, pick.input, pick.output), 0) ELSE 0 END;
+            coalesce(llmq_internal.estimate_cost(pick.queue, pick.input, pick.output), 0) ELSE 0 END;
         IF used.cost < coalesce(b.max_cost, 'infinity') AND (used.tokens < b.max_tokens) IS NOT FALSE
             AND (used.reserved_tokens = 0
                 OR (used.cost + used.reserved_cost + cost <= coalesce(b.max_cost, 'infinity')
@@ -166,7 +166,7 @@ BEGIN
             CONTINUE;
         END IF;
         put_off := put_off + 1;
-        PERFORM llmq.put_off(pick.place, b,
+        PERFORM llmq_internal.put_off(pick.place, b,
             used.cost < coalesce(b.max_cost, 'infinity') AND (used.tokens < b.max_tokens) IS NOT FALSE, put_off);
     END LOOP;
     picked := admitted;
@@ -174,11 +174,11 @@ END
 $$;
 
 -- Puts a job off that its tenant cannot pay for; ordinal keeps the order of those put off together.
-CREATE OR REPLACE FUNCTION llmq.put_off(p llmq.placement, b llmq.budget, soon boolean, ordinal int) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.put_off(p llmq.placement, b llmq.budget, soon boolean, ordinal int) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    turns constant timestamptz := llmq.period_end(b.period, clock_timestamp());
+    turns constant timestamptz := llmq_internal.period_end(b.period, clock_timestamp());
 BEGIN
     INSERT INTO llmq.deferred (job_id, queue, tenant, priority, deliveries, counted, deaths, due_at,
         error_class, error_message)
@@ -189,7 +189,7 @@ END
 $$;
 
 -- Folds what was spent into a row a tenant and period; those of periods that are over go.
-CREATE OR REPLACE FUNCTION llmq.fold_spending() RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.fold_spending() RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
@@ -203,8 +203,8 @@ BEGIN
         DELETE FROM llmq.spending AS s USING oldest AS o WHERE s.id = o.id RETURNING s.*
     )
     INSERT INTO llmq.budget_spent AS p (tenant, period_start, cost, tokens)
-    SELECT g.tenant, llmq.period_start((llmq.budget_of(g.tenant)).period, g.at), sum(g.cost), sum(g.tokens)
-    FROM gone AS g WHERE (llmq.budget_of(g.tenant)).tenant IS NOT NULL
+    SELECT g.tenant, llmq_internal.period_start((llmq_internal.budget_of(g.tenant)).period, g.at), sum(g.cost), sum(g.tokens)
+    FROM gone AS g WHERE (llmq_internal.budget_of(g.tenant)).tenant IS NOT NULL
     GROUP BY 1, 2 ORDER BY 1, 2
     ON CONFLICT (tenant, period_start) DO UPDATE SET cost = p.cost + EXCLUDED.cost, tokens = p.tokens + EXCLUDED.tokens;
     DELETE FROM llmq.budget_spent AS p
@@ -213,14 +213,14 @@ END
 $$;
 
 -- A budget that is changed is looked at anew by the jobs that wait for it.
-CREATE OR REPLACE FUNCTION llmq.budget_changed() RETURNS trigger
+CREATE OR REPLACE FUNCTION llmq_internal.budget_changed() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     UPDATE llmq.deferred AS d SET due_at = clock_timestamp() WHERE d.error_class = 'budget';
-    PERFORM llmq.wake_worker();
+    PERFORM llmq_internal.wake_worker();
     RETURN NULL;
 END
 $$;
 CREATE OR REPLACE TRIGGER budget_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON llmq.budget
-    FOR EACH STATEMENT EXECUTE FUNCTION llmq.budget_changed();
+    FOR EACH STATEMENT EXECUTE FUNCTION llmq_internal.budget_changed();

@@ -8,7 +8,7 @@
 
 -- Puts new jobs that come after others into llmq.blocked, and checks that the
 -- others are there and the submitter's to wait for.
-CREATE OR REPLACE FUNCTION llmq.place_dependents(jobs llmq.job[]) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.place_dependents(jobs llmq.job[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
@@ -19,10 +19,10 @@ BEGIN
     WHERE p.parent = j.job_id OR NOT EXISTS (
         SELECT FROM llmq.job AS k
         WHERE k.job_id = p.parent
-            AND pg_has_role(j.submitted_by, llmq.submitter_role(k.submitted_by), 'MEMBER'))
+            AND pg_has_role(j.submitted_by, llmq_internal.submitter_role(k.submitted_by), 'MEMBER'))
     LIMIT 1;
     IF FOUND THEN
-        PERFORM llmq.fail('PT404', format('there is no job %s to come after', missing.parent),
+        PERFORM llmq_internal.fail('PT404', format('there is no job %s to come after', missing.parent),
             format('None that "%s", or a role it is a member of, has submitted.', missing.submitted_by),
             'Submit the parents first, in the same transaction at the latest.');
     END IF;
@@ -35,7 +35,7 @@ $$;
 
 -- Whether a blocked job still waits for this one; or may again, for this one's success, when
 -- what it died of is redriven.
-CREATE OR REPLACE FUNCTION llmq.is_awaited(parent_job uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.is_awaited(parent_job uuid) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT EXISTS (
@@ -50,7 +50,7 @@ $$;
 -- Moves a blocked job on, if its parents are final: to ready or deferred when all
 -- have succeeded, to its death when one has not.  The caller holds its row, and
 -- looks at those that come after a child that died, which is returned.
-CREATE OR REPLACE FUNCTION llmq.unblock(child_job uuid) RETURNS llmq.placement[]
+CREATE OR REPLACE FUNCTION llmq_internal.unblock(child_job uuid) RETURNS llmq.placement[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -77,9 +77,9 @@ BEGIN
     END IF;
     DELETE FROM llmq.blocked WHERE job_id = child_job
     RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
-    PERFORM llmq.wake_worker();
+    PERFORM llmq_internal.wake_worker();
     IF failed IS NOT NULL THEN
-        RETURN llmq.bury_alone(ARRAY[place], 'dependency_failed',
+        RETURN llmq_internal.bury_alone(ARRAY[place], 'dependency_failed',
             format('job %s, which it comes after, did not succeed', failed));
     ELSIF j.run_at > clock_timestamp() THEN
         INSERT INTO llmq.deferred (job_id, queue, tenant, priority, deliveries, counted, deaths, due_at)
@@ -95,7 +95,7 @@ $$;
 -- Jobs are final: looks at the children that wait for them, and at theirs if they die of
 -- it.  A loop: chains can be longer than the stack is deep.  What is beyond `most` is left
 -- to the worker's next look.
-CREATE OR REPLACE FUNCTION llmq.release_dependents(parents llmq.placement[]) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.release_dependents(parents llmq.placement[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -118,10 +118,10 @@ BEGIN
             PERFORM FROM llmq.blocked WHERE job_id = child_job FOR UPDATE;
             IF FOUND AND seen < most THEN
                 seen := seen + 1;
-                died := died || llmq.unblock(child_job);
+                died := died || llmq_internal.unblock(child_job);
             ELSIF FOUND THEN
                 UPDATE llmq.blocked SET fresh = true WHERE job_id = child_job;
-                PERFORM llmq.wake_worker();
+                PERFORM llmq_internal.wake_worker();
             END IF;
         END LOOP;
         wave := died;
@@ -130,7 +130,7 @@ END
 $$;
 
 -- A job was redriven: children that died of its death wait for it again, and theirs.
-CREATE OR REPLACE FUNCTION llmq.revive_dependents(parent_job uuid) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.revive_dependents(parent_job uuid) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -146,7 +146,7 @@ BEGIN
             WHERE d.parent = ANY (wave) AND k.error_class = 'dependency_failed'
             ORDER BY d.child
         LOOP
-            IF llmq.redrive_alone(child_job) THEN
+            IF llmq_internal.redrive_alone(child_job) THEN
                 revived := revived || child_job;
             END IF;
         END LOOP;
@@ -158,7 +158,7 @@ $$;
 -- Looks at blocked jobs for the first time after their commit.  A parent whose row is
 -- locked is about to move: then the child is left for the next look.  Returns
 -- whether any was left.
-CREATE OR REPLACE FUNCTION llmq.resolve_fresh(max_rows int) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.resolve_fresh(max_rows int) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -170,20 +170,20 @@ BEGIN
         SELECT b.job_id FROM llmq.blocked AS b WHERE b.fresh
         ORDER BY b.job_id LIMIT max_rows FOR UPDATE SKIP LOCKED
     LOOP
-        IF llmq.parents_move(child_job) THEN
+        IF llmq_internal.parents_move(child_job) THEN
             any_left := true;
         ELSE
-            died := died || llmq.unblock(child_job);
+            died := died || llmq_internal.unblock(child_job);
         END IF;
     END LOOP;
-    PERFORM llmq.release_dependents(died);
+    PERFORM llmq_internal.release_dependents(died);
     RETURN any_left;
 END
 $$;
 
 -- Whether a transaction is just now taking a parent of a job from its place.  If not,
 -- those that come later will wait for this transaction, and see the child.
-CREATE OR REPLACE FUNCTION llmq.parents_move(child_job uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.parents_move(child_job uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE

@@ -7,7 +7,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.explain(uuid) IS
     'a job''s life in order: submitted, claimed, its calls, its end, its messages, or what it waits for; delay is the time since the row before; PT404 for a job that the caller may not see';
 
-CREATE OR REPLACE FUNCTION llmq.explain_as(caller name, job_id uuid)
+CREATE OR REPLACE FUNCTION llmq_internal.explain_as(caller name, job_id uuid)
 RETURNS TABLE (at timestamptz, event text, delivery int, attempt int, delay interval, duration interval,
     http_status int, detail text)
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -15,16 +15,16 @@ AS $$
 DECLARE
     full_sight boolean;
 BEGIN
-    SELECT pg_has_role(caller, llmq.submitter_role(j.submitted_by), 'MEMBER')
+    SELECT pg_has_role(caller, llmq_internal.submitter_role(j.submitted_by), 'MEMBER')
     INTO full_sight FROM llmq.job AS j WHERE j.job_id = explain_as.job_id;
     IF full_sight IS NULL OR NOT (full_sight OR pg_has_role(caller, 'pg_monitor', 'MEMBER')) THEN
-        PERFORM llmq.fail('PT404', format('there is no job %s', coalesce(explain_as.job_id::text, 'NULL')), NULL,
+        PERFORM llmq_internal.fail('PT404', format('there is no job %s', coalesce(explain_as.job_id::text, 'NULL')), NULL,
             'A role sees the jobs that it, or a role it is a member of, has submitted.');
     END IF;
     RETURN QUERY
         SELECT e.at, e.event, e.delivery, e.attempt,
             e.at - lag(e.at + coalesce(e.duration, '0')) OVER life, e.duration, e.http_status, e.detail
-        FROM llmq.life(explain_as.job_id, full_sight) AS e
+        FROM llmq_internal.life(explain_as.job_id, full_sight) AS e
         WINDOW life AS (ORDER BY e.at, e.rank, e.delivery, e.attempt)
         ORDER BY e.at, e.rank, e.delivery, e.attempt;
 END
@@ -33,7 +33,7 @@ $$;
 -- The events of a job, in no order.  The words of errors, and messages, are for those with
 -- full sight.  rank orders what has one time: calls may begin in the moment of their claim.
 -- Long: each place that knows something of a job has a branch of its own.
-CREATE OR REPLACE FUNCTION llmq.life(of_job uuid, full_sight boolean)
+CREATE OR REPLACE FUNCTION llmq_internal.life(of_job uuid, full_sight boolean)
 RETURNS TABLE (at timestamptz, rank int, event text, delivery int, attempt int, duration interval,
     http_status int, detail text)
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
@@ -41,7 +41,7 @@ AS $$
     WITH attempt AS ( -- also those of an answer that is not settled yet
         SELECT a.* FROM llmq.attempt AS a WHERE a.job_id = of_job
         UNION ALL
-        SELECT r.* FROM llmq.answer AS n, llmq.read_attempts(jsonb_build_array(n.entry)) AS r
+        SELECT r.* FROM llmq.answer AS n, llmq_internal.read_attempts(jsonb_build_array(n.entry)) AS r
         WHERE n.job_id = of_job AND NOT EXISTS (
             SELECT FROM llmq.attempt AS a
             WHERE a.job_id = of_job AND a.delivery = r.delivery AND a.attempt = r.attempt)

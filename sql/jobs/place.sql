@@ -1,7 +1,7 @@
 -- Where a job stands, and how it is taken from there.
 
 -- What travels with a job, from the lease it was under.
-CREATE OR REPLACE FUNCTION llmq.placement(l llmq.lease) RETURNS llmq.placement
+CREATE OR REPLACE FUNCTION llmq_internal.placement(l llmq.lease) RETURNS llmq.placement
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT ROW(l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths)::llmq.placement
@@ -10,7 +10,7 @@ $$;
 -- What follows when a lease that was deleted is not its worker's doing: the
 -- delivery leaves an attempt 0 (what was called, and whether that was billed,
 -- nobody knows yet), and the worker, if it lives, hears of it.
-CREATE OR REPLACE FUNCTION llmq.recall_lease(l llmq.lease, reason text) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.recall_lease(l llmq.lease, reason text) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -27,7 +27,7 @@ $$;
 -- A claim moves a job from ready to lease without that lock, so ready and deferred are
 -- looked at before lease, a statement each; a settle moves it back, so that a lease
 -- which was waited for and is gone means another look.
-CREATE OR REPLACE FUNCTION llmq.take_place(taken_job uuid, reason text) RETURNS llmq.placement
+CREATE OR REPLACE FUNCTION llmq_internal.take_place(taken_job uuid, reason text) RETURNS llmq.placement
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -52,8 +52,8 @@ BEGIN
         END IF;
         DELETE FROM llmq.lease WHERE job_id = taken_job RETURNING * INTO l;
         IF FOUND THEN
-            PERFORM llmq.recall_lease(l, reason);
-            RETURN llmq.placement(l);
+            PERFORM llmq_internal.recall_lease(l, reason);
+            RETURN llmq_internal.placement(l);
         END IF;
     END LOOP;
     RETURN NULL;

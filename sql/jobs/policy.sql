@@ -24,34 +24,34 @@ CREATE OR REPLACE VIEW llmq.queue_policy AS
 COMMENT ON VIEW llmq.queue_policy IS 'llmq.queue with a row for the queue "default" in any case';
 
 -- A class that there is not would be a fallback that never comes.
-CREATE OR REPLACE FUNCTION llmq.check_fallback() RETURNS trigger
+CREATE OR REPLACE FUNCTION llmq_internal.check_fallback() RETURNS trigger
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     unknown constant text[] := ARRAY(
-        SELECT c FROM unnest(NEW.fallback_on) AS c WHERE (c = ANY (llmq.error_classes())) IS NOT TRUE);
+        SELECT c FROM unnest(NEW.fallback_on) AS c WHERE (c = ANY (llmq_internal.error_classes())) IS NOT TRUE);
 BEGIN
     IF unknown <> '{}' THEN
-        PERFORM llmq.fail('check_violation', format('fallback_on of queue "%s" names what is no class of errors', NEW.name),
+        PERFORM llmq_internal.fail('check_violation', format('fallback_on of queue "%s" names what is no class of errors', NEW.name),
             format('It names %s.', array_to_string(ARRAY(SELECT coalesce('"' || u || '"', 'NULL') FROM unnest(unknown) AS u), ', ')),
-            format('The classes are %s.', array_to_string(llmq.error_classes(), ', ')));
+            format('The classes are %s.', array_to_string(llmq_internal.error_classes(), ', ')));
     END IF;
     RETURN NEW;
 END
 $$;
 CREATE OR REPLACE TRIGGER check_fallback BEFORE INSERT OR UPDATE OF fallback_on ON llmq.queue
-    FOR EACH ROW WHEN (NEW.fallback_on IS NOT NULL) EXECUTE FUNCTION llmq.check_fallback();
+    FOR EACH ROW WHEN (NEW.fallback_on IS NOT NULL) EXECUTE FUNCTION llmq_internal.check_fallback();
 
 -- An interval in microseconds, as the worker counts.  It pins no search_path, so that it
 -- is inlined.
-CREATE OR REPLACE FUNCTION llmq.microseconds(span interval) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.microseconds(span interval) RETURNS bigint
 LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$
     SELECT (extract(epoch FROM span) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8
 $$;
 
 -- All that a worker must know of the configuration, in one value.
-CREATE OR REPLACE FUNCTION llmq.worker_config() RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.worker_config() RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -60,14 +60,14 @@ BEGIN
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'name', q.name, 'endpoints', q.endpoints, 'paused', q.paused,
                 'max_in_flight', q.max_in_flight, 'max_ready', q.max_ready,
-                'call_timeout', llmq.microseconds(q.call_timeout),
-                'deadline', llmq.microseconds(q.deadline),
+                'call_timeout', llmq_internal.microseconds(q.call_timeout),
+                'deadline', llmq_internal.microseconds(q.deadline),
                 'max_attempts', q.max_attempts,
-                'min_attempt', llmq.microseconds(q.min_attempt),
-                'backoff_base', llmq.microseconds(q.backoff_base),
-                'backoff_cap', llmq.microseconds(q.backoff_cap),
-                'redelivery_base', llmq.microseconds(q.redelivery_base),
-                'redelivery_cap', llmq.microseconds(q.redelivery_cap),
+                'min_attempt', llmq_internal.microseconds(q.min_attempt),
+                'backoff_base', llmq_internal.microseconds(q.backoff_base),
+                'backoff_cap', llmq_internal.microseconds(q.backoff_cap),
+                'redelivery_base', llmq_internal.microseconds(q.redelivery_base),
+                'redelivery_cap', llmq_internal.microseconds(q.redelivery_cap),
                 'accept_truncated', q.accept_truncated,
                 'require_json', q.require_json,
                 'fallback_on', q.fallback_on) ORDER BY q.name), '[]')
@@ -80,30 +80,30 @@ BEGIN
                 'requests_per_minute', e.requests_per_minute,
                 'tokens_per_minute', e.tokens_per_minute,
                 'breaker_failures', e.breaker_failures,
-                'breaker_cooldown', llmq.microseconds(e.breaker_cooldown),
+                'breaker_cooldown', llmq_internal.microseconds(e.breaker_cooldown),
                 'input_price', e.input_price, 'cached_price', e.cached_price, 'output_price', e.output_price,
                 'idempotency_header', e.idempotency_header,
                 'max_response_bytes', e.max_response_bytes,
-                'connect_timeout', llmq.microseconds(e.connect_timeout),
-                'first_byte_timeout', llmq.microseconds(e.first_byte_timeout),
-                'idle_timeout', llmq.microseconds(e.idle_timeout)) ORDER BY e.name), '[]')
+                'connect_timeout', llmq_internal.microseconds(e.connect_timeout),
+                'first_byte_timeout', llmq_internal.microseconds(e.first_byte_timeout),
+                'idle_timeout', llmq_internal.microseconds(e.idle_timeout)) ORDER BY e.name), '[]')
             FROM llmq.endpoint AS e WHERE e.enabled),
         'destinations', (
             SELECT coalesce(jsonb_agg(jsonb_build_object(
                 'topic', d.topic, 'kind', d.kind, 'url', d.url, 'credential', d.credential,
                 'headers', d.headers, 'sender', d.sender,
-                'timeout', llmq.microseconds(d.timeout), 'max_attempts', d.max_attempts,
-                'backoff_base', llmq.microseconds(d.backoff_base),
-                'backoff_cap', llmq.microseconds(d.backoff_cap),
+                'timeout', llmq_internal.microseconds(d.timeout), 'max_attempts', d.max_attempts,
+                'backoff_base', llmq_internal.microseconds(d.backoff_base),
+                'backoff_cap', llmq_internal.microseconds(d.backoff_cap),
                 'max_in_flight', d.max_in_flight, 'enabled', d.enabled) ORDER BY d.topic), '[]')
             FROM llmq.destination AS d)); -- those that are switched off too: their messages wait
 END
 $$;
-COMMENT ON FUNCTION llmq.worker_config() IS
+COMMENT ON FUNCTION llmq_internal.worker_config() IS
     'the configuration as a worker needs it; spans in microseconds';
 
 -- The latest time at which a delivery of a job may start.
-CREATE OR REPLACE FUNCTION llmq.last_start(
+CREATE OR REPLACE FUNCTION llmq_internal.last_start(
     expires_at timestamptz, submitted_at timestamptz, max_age interval)
 RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE

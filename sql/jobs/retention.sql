@@ -2,7 +2,7 @@
 
 -- Deletes jobs of a queue, with all that belongs to them but messages that are
 -- still to be sent: those go some time after they were (prune_messages).
-CREATE OR REPLACE FUNCTION llmq.delete_jobs(jobs uuid[]) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.delete_jobs(jobs uuid[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
@@ -17,37 +17,37 @@ BEGIN
     DELETE FROM llmq.dead_job AS d USING unnest(jobs) AS id WHERE d.job_id = id;
     DELETE FROM llmq.cancelled_job AS c USING unnest(jobs) AS id WHERE c.job_id = id;
     DELETE FROM llmq.kept_job AS k USING unnest(jobs) AS id WHERE k.job_id = id;
-    PERFORM llmq.delete_done(ARRAY(SELECT m.id FROM llmq.message AS m WHERE m.job_id = ANY (jobs)));
+    PERFORM llmq_internal.delete_done(ARRAY(SELECT m.id FROM llmq.message AS m WHERE m.job_id = ANY (jobs)));
     DELETE FROM llmq.job AS j USING unnest(jobs) AS id WHERE j.job_id = id;
 END
 $$;
 
 -- Whether an error is the server's: what is tried next would fare no better.
-CREATE OR REPLACE FUNCTION llmq.is_servers_trouble(state text) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.is_servers_trouble(state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT state ~ '^(25006|53|57|58)' $$;
 
 -- Whether it is somebody's who will be done some time: a deadlock, a lock that was not to be had.
-CREATE OR REPLACE FUNCTION llmq.is_contention(state text) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.is_contention(state text) RETURNS boolean
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
 AS $$ SELECT state ~ '^(40|55)' $$;
 
 -- The same one by one where something of a user's, a foreign key or a trigger, keeps some of them,
 -- whatever error it raises.  Returns how many were deleted; NULL if somebody is in the way just now:
 -- one by one each would wait for him again.
-CREATE OR REPLACE FUNCTION llmq.try_delete_jobs(jobs uuid[]) RETURNS int
+CREATE OR REPLACE FUNCTION llmq_internal.try_delete_jobs(jobs uuid[]) RETURNS int
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     job uuid;
     count int := 0;
 BEGIN
-    PERFORM llmq.delete_jobs(jobs);
+    PERFORM llmq_internal.delete_jobs(jobs);
     RETURN cardinality(jobs);
 EXCEPTION WHEN OTHERS THEN
-    IF llmq.is_servers_trouble(SQLSTATE) THEN
+    IF llmq_internal.is_servers_trouble(SQLSTATE) THEN
         RAISE;
-    ELSIF llmq.is_contention(SQLSTATE) THEN
+    ELSIF llmq_internal.is_contention(SQLSTATE) THEN
         RETURN NULL;
     END IF;
     IF cardinality(jobs) = 1 THEN
@@ -59,7 +59,7 @@ EXCEPTION WHEN OTHERS THEN
         RETURN 0;
     END IF;
     FOREACH job IN ARRAY jobs LOOP
-        count := count + llmq.try_delete_jobs(ARRAY[job]);
+        count := count + llmq_internal.try_delete_jobs(ARRAY[job]);
         EXIT WHEN count IS NULL;
     END LOOP;
     RETURN count;
@@ -67,7 +67,7 @@ END
 $$;
 
 -- Whether a job could not be deleted at that time or later.
-CREATE OR REPLACE FUNCTION llmq.was_kept(job uuid, since timestamptz) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.was_kept(job uuid, since timestamptz) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -76,7 +76,7 @@ END
 $$;
 
 -- The queues that final jobs belong to, also queues that are not there any more.
-CREATE OR REPLACE FUNCTION llmq.final_queues() RETURNS SETOF text
+CREATE OR REPLACE FUNCTION llmq_internal.final_queues() RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
     WITH RECURSIVE q (name) AS (
@@ -92,7 +92,7 @@ $$;
 
 -- A bite of retention: up to `bite` jobs of each kind of a queue.  Jobs that could not be deleted since
 -- kept_since are left alone: each would only warn again, and hold up those behind it.
-CREATE OR REPLACE FUNCTION llmq.prune_queue(
+CREATE OR REPLACE FUNCTION llmq_internal.prune_queue(
     of_queue text, kept_since timestamptz, bite int, OUT tried int, OUT deleted bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -102,19 +102,19 @@ DECLARE
         (SELECT q.retention FROM llmq.queue AS q WHERE q.name = of_queue), standard.retention);
     old constant uuid[] := ARRAY(
         SELECT r.job_id FROM llmq.result AS r
-        WHERE r.queue = of_queue AND r.created_at < cutoff AND NOT llmq.is_awaited(r.job_id)
-            AND NOT llmq.was_kept(r.job_id, kept_since)
+        WHERE r.queue = of_queue AND r.created_at < cutoff AND NOT llmq_internal.is_awaited(r.job_id)
+            AND NOT llmq_internal.was_kept(r.job_id, kept_since)
         ORDER BY r.created_at LIMIT bite FOR UPDATE SKIP LOCKED) || ARRAY(
         SELECT d.job_id FROM llmq.dead_job AS d
-        WHERE d.queue = of_queue AND d.died_at < cutoff AND NOT llmq.is_awaited(d.job_id)
-            AND NOT llmq.was_kept(d.job_id, kept_since)
+        WHERE d.queue = of_queue AND d.died_at < cutoff AND NOT llmq_internal.is_awaited(d.job_id)
+            AND NOT llmq_internal.was_kept(d.job_id, kept_since)
         ORDER BY d.died_at LIMIT bite FOR UPDATE SKIP LOCKED) || ARRAY(
         SELECT c.job_id FROM llmq.cancelled_job AS c
-        WHERE c.queue = of_queue AND c.cancelled_at < cutoff AND NOT llmq.was_kept(c.job_id, kept_since)
+        WHERE c.queue = of_queue AND c.cancelled_at < cutoff AND NOT llmq_internal.was_kept(c.job_id, kept_since)
         ORDER BY c.cancelled_at LIMIT bite FOR UPDATE SKIP LOCKED);
 BEGIN
     tried := cardinality(old);
-    deleted := CASE WHEN tried > 0 THEN llmq.try_delete_jobs(old) ELSE 0 END;
+    deleted := CASE WHEN tried > 0 THEN llmq_internal.try_delete_jobs(old) ELSE 0 END;
 END
 $$;
 
@@ -122,7 +122,7 @@ $$;
 -- looked up in an index: what was sent, or has been dead, for the retention of the queue "default"
 -- goes, if its job did not take it along before.  What something of a user's keeps here stays
 -- with all of its bite, and the log says why.
-CREATE OR REPLACE FUNCTION llmq.prune_others(bite int, OUT tried int, OUT deleted bigint)
+CREATE OR REPLACE FUNCTION llmq_internal.prune_others(bite int, OUT tried int, OUT deleted bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -132,11 +132,11 @@ DECLARE
 BEGIN
     deleted := llmq.prune_idempotency(bite);
     BEGIN
-        deleted := deleted + llmq.prune_messages(cutoff, bite);
+        deleted := deleted + llmq_internal.prune_messages(cutoff, bite);
     EXCEPTION WHEN OTHERS THEN
-        IF llmq.is_servers_trouble(SQLSTATE) THEN
+        IF llmq_internal.is_servers_trouble(SQLSTATE) THEN
             RAISE;
-        ELSIF NOT llmq.is_contention(SQLSTATE) THEN
+        ELSIF NOT llmq_internal.is_contention(SQLSTATE) THEN
             RAISE WARNING 'messages older than the retention of queue "default" cannot be deleted' USING DETAIL = SQLERRM;
         END IF;
     END;
@@ -149,7 +149,7 @@ $$;
 -- longer: the worker can do nothing else meanwhile, and what a deletion costs with a user's triggers
 -- and foreign keys nobody knows.  Each queue has its turn at random, since time may end before
 -- the last one.  Returns how many were deleted, and at least 1 if time was up.
-CREATE OR REPLACE FUNCTION llmq.prune_step(max_time interval) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.prune_step(max_time interval) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -166,17 +166,17 @@ DECLARE
     count bigint := 0;
 BEGIN
     FOR of_queue IN
-        SELECT u.name FROM (SELECT llmq.final_queues() UNION ALL SELECT NULL) AS u (name) ORDER BY random()
+        SELECT u.name FROM (SELECT llmq_internal.final_queues() UNION ALL SELECT NULL) AS u (name) ORDER BY random()
     LOOP
         remaining := most;
         bite := CASE WHEN until IS NULL THEN most ELSE 1 END;
         LOOP
             began := clock_timestamp();
             IF of_queue IS NULL THEN
-                SELECT o.tried, o.deleted INTO tried, deleted FROM llmq.prune_others(bite) AS o;
+                SELECT o.tried, o.deleted INTO tried, deleted FROM llmq_internal.prune_others(bite) AS o;
             ELSE
                 SELECT q.tried, q.deleted INTO tried, deleted
-                FROM llmq.prune_queue(of_queue, kept_since, bite) AS q;
+                FROM llmq_internal.prune_queue(of_queue, kept_since, bite) AS q;
             END IF;
             IF deleted IS NULL THEN
                 RETURN count;
@@ -199,7 +199,7 @@ CREATE OR REPLACE FUNCTION llmq.prune() RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN llmq.prune_step(NULL);
+    RETURN llmq_internal.prune_step(NULL);
 END
 $$;
 COMMENT ON FUNCTION llmq.prune() IS

@@ -1,7 +1,7 @@
 -- Looking: where a job stands, and what came of it.
 
 -- The state of a job; NULL if there is none.
-CREATE OR REPLACE FUNCTION llmq.state(of_job uuid) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.state(of_job uuid) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT CASE
@@ -19,21 +19,21 @@ $$;
 -- The role of a submitter's name, of which a member may see and steer what it submitted: once it
 -- is dropped, the bootstrap superuser's, of which all superusers count as members.
 -- Pins no search_path, so that it can be inlined: views and row security ask for each row.
-CREATE OR REPLACE FUNCTION llmq.submitter_role(submitted_by name) RETURNS oid
+CREATE OR REPLACE FUNCTION llmq_internal.submitter_role(submitted_by name) RETURNS oid
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT coalesce(pg_catalog.to_regrole(pg_catalog.quote_ident(submitted_by))::pg_catalog.oid, 10::pg_catalog.oid) $$;
-COMMENT ON FUNCTION llmq.submitter_role(name) IS
+COMMENT ON FUNCTION llmq_internal.submitter_role(name) IS
     'the role whose members may see and steer what a role of that name submitted; a superuser''s, if it is dropped';
 
 -- Whether the caller may see what a role submitted, and in full.
-CREATE OR REPLACE FUNCTION llmq.may_see(submitted_by name) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.may_see(submitted_by name) RETURNS boolean
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
-AS $$ SELECT pg_has_role(llmq.submitter_role(submitted_by), 'MEMBER') $$;
-COMMENT ON FUNCTION llmq.may_see(name) IS
+AS $$ SELECT pg_has_role(llmq_internal.submitter_role(submitted_by), 'MEMBER') $$;
+COMMENT ON FUNCTION llmq_internal.may_see(name) IS
     'whether the caller is a member of the role that submitted; what views and row security ask';
 
 -- Why jobs of a queue that are ready are not run, as far as configuration says.
-CREATE OR REPLACE FUNCTION llmq.wait_reason(queue text) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.wait_reason(queue text) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT CASE
@@ -56,14 +56,14 @@ AS $$
     FROM (VALUES (wait_reason.queue)) AS v (name)
     LEFT JOIN llmq.queue_policy AS q ON q.name = v.name
 $$;
-COMMENT ON FUNCTION llmq.wait_reason(text) IS
+COMMENT ON FUNCTION llmq_internal.wait_reason(text) IS
     'why the ready jobs of a queue are not run, as far as configuration and endpoints say; NULL: nothing is in their way';
 
 -- Until when, as far as that is known: the first endpoint that can be called again.
 CREATE OR REPLACE FUNCTION llmq.wait_until(queue text) RETURNS timestamptz
 LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT CASE WHEN llmq.wait_reason(wait_until.queue) IN ('limiter', 'breaker', 'rate_limited') THEN (
+    SELECT CASE WHEN llmq_internal.wait_reason(wait_until.queue) IN ('limiter', 'breaker', 'rate_limited') THEN (
         SELECT min(t.until)
         FROM llmq.queue_policy AS q JOIN llmq.endpoint_trouble AS t
             ON (q.endpoints IS NULL OR t.endpoint = ANY (q.endpoints)) AND t.until > clock_timestamp()
@@ -102,7 +102,7 @@ CREATE OR REPLACE VIEW llmq.job_line AS
             WHEN n.job_id IS NOT NULL THEN 'on_complete'
             WHEN w.job_id IS NOT NULL THEN coalesce(w.error_class, 'run_at')
             WHEN b.job_id IS NOT NULL THEN 'after'
-            WHEN y.job_id IS NOT NULL THEN llmq.wait_reason(j.queue)
+            WHEN y.job_id IS NOT NULL THEN llmq_internal.wait_reason(j.queue)
         END AS wait_reason,
         coalesce(w.due_at, n.due_at, CASE WHEN y.job_id IS NOT NULL THEN llmq.wait_until(j.queue) END)
             AS wait_until,
@@ -139,7 +139,7 @@ CREATE OR REPLACE VIEW llmq.job_status WITH (security_barrier) AS
         CASE WHEN s.full_sight THEN l.metadata END AS metadata,
         l.run_id, l.step
     FROM llmq.job_line AS l
-    CROSS JOIN LATERAL (SELECT llmq.may_see(l.submitted_by) AS full_sight) AS s
+    CROSS JOIN LATERAL (SELECT llmq_internal.may_see(l.submitted_by) AS full_sight) AS s
     WHERE s.full_sight OR pg_has_role('pg_monitor', 'MEMBER');
 COMMENT ON VIEW llmq.job_status IS
     'one row a job, for the roles that submitted it and their members; pg_monitor sees all without contents';
@@ -149,7 +149,7 @@ CREATE OR REPLACE VIEW llmq.dead_letter WITH (security_barrier) AS
         d.deaths, d.died_at, j.idempotency_key, j.submitted_by, j.submitted_at, j.metadata,
         j.run_id, j.step
     FROM llmq.dead_job AS d JOIN llmq.job AS j ON j.job_id = d.job_id
-    WHERE llmq.may_see(j.submitted_by);
+    WHERE llmq_internal.may_see(j.submitted_by);
 COMMENT ON VIEW llmq.dead_letter IS
     'dead jobs with their last error, and the text of an answer that was truncated or could not be settled';
 

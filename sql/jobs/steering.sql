@@ -5,7 +5,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.cancel(uuid) IS
     'cancels a job that is not final, and ends its network call or keeps its on_complete from being run; false if it is final; PT404 for a job that is not the caller''s';
 
-CREATE OR REPLACE FUNCTION llmq.cancel_as(caller name, job_id uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.cancel_as(caller name, job_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -13,22 +13,22 @@ DECLARE
 BEGIN
     PERFORM FROM llmq.job AS j
     WHERE j.job_id = cancel_as.job_id
-        AND pg_has_role(caller, llmq.submitter_role(j.submitted_by), 'MEMBER')
+        AND pg_has_role(caller, llmq_internal.submitter_role(j.submitted_by), 'MEMBER')
     FOR NO KEY UPDATE;
     IF NOT FOUND THEN
-        PERFORM llmq.fail('PT404', format('there is no job %s', coalesce(cancel_as.job_id::text, 'NULL')), NULL,
+        PERFORM llmq_internal.fail('PT404', format('there is no job %s', coalesce(cancel_as.job_id::text, 'NULL')), NULL,
             'A role can cancel the jobs that it, or a role it is a member of, has submitted.');
     END IF;
-    place := llmq.take_place(cancel_as.job_id, 'the job was cancelled while it ran');
+    place := llmq_internal.take_place(cancel_as.job_id, 'the job was cancelled while it ran');
     IF place.job_id IS NULL THEN
-        place := llmq.take_answer(cancel_as.job_id);
+        place := llmq_internal.take_answer(cancel_as.job_id);
     END IF;
     IF place.job_id IS NULL THEN
         RETURN false;
     END IF;
     INSERT INTO llmq.cancelled_job (job_id, queue, deliveries, cancelled_by)
     VALUES (place.job_id, place.queue, place.deliveries, caller);
-    PERFORM llmq.notify_done(ARRAY[place]), llmq.release_dependents(ARRAY[place]), llmq.wake_worker();
+    PERFORM llmq_internal.notify_done(ARRAY[place]), llmq_internal.release_dependents(ARRAY[place]), llmq_internal.wake_worker();
     RETURN true;
 END
 $$;
@@ -37,10 +37,10 @@ CREATE OR REPLACE FUNCTION llmq.redrive(job_id uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF NOT llmq.redrive_alone(redrive.job_id) THEN
+    IF NOT llmq_internal.redrive_alone(redrive.job_id) THEN
         RETURN false;
     END IF;
-    PERFORM llmq.revive_dependents(redrive.job_id), llmq.wake_worker();
+    PERFORM llmq_internal.revive_dependents(redrive.job_id), llmq_internal.wake_worker();
     RETURN true;
 END
 $$;
@@ -48,7 +48,7 @@ COMMENT ON FUNCTION llmq.redrive(uuid) IS
     'makes a dead job ready again, with all its deliveries before it; one whose on_complete failed is settled from its answer, without a call; false if it is not dead';
 
 -- Redrives a job, but not those that come after it.
-CREATE OR REPLACE FUNCTION llmq.redrive_alone(dead_job uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.redrive_alone(dead_job uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -59,7 +59,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN false;
     END IF;
-    IF llmq.revive_answer(d) THEN
+    IF llmq_internal.revive_answer(d) THEN
         NULL;
     ELSIF d.error_class = 'dependency_failed' THEN
         INSERT INTO llmq.blocked (job_id, queue, tenant, priority, deliveries, counted, deaths)
@@ -82,7 +82,7 @@ DECLARE
     count bigint := 0;
 BEGIN
     IF max_jobs < 0 THEN
-        PERFORM llmq.fail('PT400', 'max_jobs must not be negative', format('It is %s.', max_jobs),
+        PERFORM llmq_internal.fail('PT400', 'max_jobs must not be negative', format('It is %s.', max_jobs),
             'Leave it out for all.');
     END IF;
     FOR dead IN

@@ -11,7 +11,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.enqueue_outbox IS
     'adds a message to the outbox in the caller''s transaction, and returns its id; the same key, topic and payload give the same message, PT422 for another one, PT409 while another transaction holds the key';
 
-CREATE OR REPLACE FUNCTION llmq.enqueue_outbox_as(caller name, topic text, payload jsonb, dedupe_key text)
+CREATE OR REPLACE FUNCTION llmq_internal.enqueue_outbox_as(caller name, topic text, payload jsonb, dedupe_key text)
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off
 AS $$
@@ -19,18 +19,18 @@ DECLARE
     entry llmq.message;
     kept llmq.message;
 BEGIN
-    PERFORM llmq.check_required('topic', topic, 128), llmq.check_required('dedupe_key', dedupe_key, 512),
-        llmq.check_dedupe_key(dedupe_key), llmq.check_mail(topic, payload, false),
-        llmq.check_payload(topic, payload);
+    PERFORM llmq_internal.check_required('topic', topic, 128), llmq_internal.check_required('dedupe_key', dedupe_key, 512),
+        llmq_internal.check_dedupe_key(dedupe_key), llmq_internal.check_mail(topic, payload, false),
+        llmq_internal.check_payload(topic, payload);
     entry.tenant := caller;
     entry.topic := topic;
     entry.dedupe_key := dedupe_key;
     entry.payload := payload;
     FOR look IN 1..2 LOOP
-        entry.id := llmq.insert_message(entry);
+        entry.id := llmq_internal.insert_message(entry);
         IF entry.id IS NOT NULL THEN
             INSERT INTO llmq.message_pending (id, topic) VALUES (entry.id, topic);
-            PERFORM llmq.note_home(), llmq.wake_for(ARRAY[topic]);
+            PERFORM llmq_internal.note_home(), llmq_internal.wake_for(ARRAY[topic]);
             RETURN entry.id;
         END IF;
         SELECT * INTO kept FROM llmq.message AS m
@@ -38,21 +38,21 @@ BEGIN
         IF (kept.topic, kept.payload) IS NOT DISTINCT FROM (entry.topic, entry.payload) THEN
             RETURN kept.id;
         ELSIF FOUND THEN
-            PERFORM llmq.fail('PT422', format('dedupe_key "%s" was used for another message', dedupe_key),
+            PERFORM llmq_internal.fail('PT422', format('dedupe_key "%s" was used for another message', dedupe_key),
                 format('It is that of message %s, topic "%s".', kept.id, kept.topic),
                 'Send the same message again to get its id, or choose a new key for a new one.');
         END IF;
     END LOOP;
-    PERFORM llmq.fail('PT409', format('dedupe_key "%s" is changing hands', dedupe_key),
+    PERFORM llmq_internal.fail('PT409', format('dedupe_key "%s" is changing hands', dedupe_key),
         'Its message was just deleted.', 'Retry after a second.');
 END
 $$;
 
 -- Inserts a message whose key is free, and returns its id, else NULL.  In C for its key wait.
-CREATE OR REPLACE FUNCTION llmq.insert_message(entry llmq.message) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.insert_message(entry llmq.message) RETURNS bigint
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_key_wait_1';
 
-CREATE OR REPLACE FUNCTION llmq.insert_message_now(entry llmq.message) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.insert_message_now(entry llmq.message) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
@@ -76,7 +76,7 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.outbox_claim IS
     'takes messages of a topic, in order of id, under a lease: commit, handle each, and acknowledge it with its token before the lease is over; no other consumer gets it until then';
 
-CREATE OR REPLACE FUNCTION llmq.outbox_claim_as(caller name, of_topic text, max_messages int, lease interval)
+CREATE OR REPLACE FUNCTION llmq_internal.outbox_claim_as(caller name, of_topic text, max_messages int, lease interval)
 RETURNS TABLE (id bigint, tenant text, topic text, dedupe_key text, payload jsonb, job_id uuid,
     created_at timestamptz, attempts int, token uuid)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
@@ -85,12 +85,12 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SE
 AS $$
 #variable_conflict use_column
 DECLARE
-    tenants constant text[] := llmq.visible_tenants_as(caller);
+    tenants constant text[] := llmq_internal.visible_tenants_as(caller);
     now constant timestamptz := clock_timestamp();
     picked bigint[];
 BEGIN
-    PERFORM llmq.check_required('topic', of_topic, 128), llmq.check_pull(max_messages, lease);
-    PERFORM llmq.promote_messages(1000, of_topic);
+    PERFORM llmq_internal.check_required('topic', of_topic, 128), llmq_internal.check_pull(max_messages, lease);
+    PERFORM llmq_internal.promote_messages(1000, of_topic);
     -- A function that is told a role's name compares by that type's collation, the index does not.
     picked := ARRAY(
         SELECT p.id FROM llmq.message_pending AS p JOIN llmq.message AS m ON m.id = p.id
@@ -115,15 +115,15 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION llmq.check_pull(max_messages int, lease interval) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.check_pull(max_messages int, lease interval) RETURNS void
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 BEGIN
     IF max_messages IS NULL OR max_messages NOT BETWEEN 1 AND 1000 THEN
-        PERFORM llmq.fail('PT400', 'max_messages must be from 1 to 1000',
+        PERFORM llmq_internal.fail('PT400', 'max_messages must be from 1 to 1000',
             format('It is %s.', coalesce(max_messages::text, 'NULL')), 'Claim again for more.');
     ELSIF lease IS NULL OR lease <= '0' OR lease > '1 day' THEN
-        PERFORM llmq.fail('PT400', 'lease must be more than 0 and up to a day',
+        PERFORM llmq_internal.fail('PT400', 'lease must be more than 0 and up to a day',
             format('It is %s.', coalesce(lease::text, 'NULL')),
             'Make it a few times as long as handling the messages takes.');
     END IF;
@@ -131,18 +131,18 @@ END
 $$;
 
 -- Deletes the lease that a consumer holds under a token.
-CREATE OR REPLACE FUNCTION llmq.end_pull(caller name, message_id bigint, of_token uuid)
+CREATE OR REPLACE FUNCTION llmq_internal.end_pull(caller name, message_id bigint, of_token uuid)
 RETURNS llmq.message_lease
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    tenants constant text[] := llmq.visible_tenants_as(caller);
+    tenants constant text[] := llmq_internal.visible_tenants_as(caller);
     l llmq.message_lease;
 BEGIN
     IF message_id IS NULL OR of_token IS NULL THEN
-        PERFORM llmq.fail('PT400', 'id and token are required', NULL,
+        PERFORM llmq_internal.fail('PT400', 'id and token are required', NULL,
             'Give those that llmq.outbox_claim returned.');
     END IF;
     DELETE FROM llmq.message_lease AS k
@@ -159,11 +159,11 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.outbox_ack IS
     'says that a message that was claimed is handled; false: its lease is over and was given up, another consumer may have it';
 
-CREATE OR REPLACE FUNCTION llmq.outbox_ack_as(caller name, message_id bigint, of_token uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.outbox_ack_as(caller name, message_id bigint, of_token uuid) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    l constant llmq.message_lease := llmq.end_pull(caller, message_id, of_token);
+    l constant llmq.message_lease := llmq_internal.end_pull(caller, message_id, of_token);
 BEGIN
     IF l.id IS NULL THEN
         RETURN false;
@@ -179,20 +179,20 @@ LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
 COMMENT ON FUNCTION llmq.outbox_nack IS
     'says that a message that was claimed could not be handled: it can be claimed again after a random wait that doubles, from 5 s to 1 h, and is dead after 10 attempts; false: its lease is over and was given up';
 
-CREATE OR REPLACE FUNCTION llmq.outbox_nack_as(caller name, message_id bigint, of_token uuid, error text)
+CREATE OR REPLACE FUNCTION llmq_internal.outbox_nack_as(caller name, message_id bigint, of_token uuid, error text)
 RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     kept constant int := 1000; -- characters of an error
-    standard constant llmq.destination := llmq.default_destination();
-    l constant llmq.message_lease := llmq.end_pull(caller, message_id, of_token);
+    standard constant llmq.destination := llmq_internal.default_destination();
+    l constant llmq.message_lease := llmq_internal.end_pull(caller, message_id, of_token);
 BEGIN
     IF l.id IS NULL THEN
         RETURN false;
     END IF;
-    PERFORM llmq.fail_message(l, standard.max_attempts,
-        llmq.full_jitter(standard.backoff_base, standard.backoff_cap, l.attempts), left(error, kept));
+    PERFORM llmq_internal.fail_message(l, standard.max_attempts,
+        llmq_internal.full_jitter(standard.backoff_base, standard.backoff_cap, l.attempts), left(error, kept));
     RETURN true;
 END
 $$;
@@ -218,7 +218,7 @@ BEGIN
     SELECT g.id, m.topic, 0, g.last_error, g.remaining
     FROM gone AS g JOIN llmq.message AS m ON m.id = g.id;
     GET DIAGNOSTICS count = ROW_COUNT;
-    PERFORM llmq.wake_worker();
+    PERFORM llmq_internal.wake_worker();
     RETURN count;
 END
 $$;

@@ -3,7 +3,7 @@
 -- -- destinations ---------------------------------------------------------------------------
 
 -- The column defaults of llmq.destination as a row: what holds for messages that are pulled.
-CREATE OR REPLACE FUNCTION llmq.default_destination() RETURNS llmq.destination
+CREATE OR REPLACE FUNCTION llmq_internal.default_destination() RETURNS llmq.destination
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT jsonb_populate_record(NULL::llmq.destination, '{
@@ -12,7 +12,7 @@ AS $$
 $$;
 
 -- Whether a destination, named by a topic or by a prefix and *, takes messages of a topic.
-CREATE OR REPLACE FUNCTION llmq.takes(pattern text, topic text) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.takes(pattern text, topic text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT pattern OPERATOR(pg_catalog.=) topic
@@ -22,29 +22,29 @@ $$;
 
 -- Where messages of a topic go: the exact topic decides, else the longest prefix.  As wake_for
 -- it reads a small table as a whole, whatever its callers forbid.
-CREATE OR REPLACE FUNCTION llmq.destination_of(of_topic text) RETURNS llmq.destination
+CREATE OR REPLACE FUNCTION llmq_internal.destination_of(of_topic text) RETURNS llmq.destination
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp SET enable_seqscan = on
 AS $$
 DECLARE
     found llmq.destination;
 BEGIN
     SELECT * INTO found FROM llmq.destination AS d
-    WHERE llmq.takes(d.topic, of_topic)
+    WHERE llmq_internal.takes(d.topic, of_topic)
     ORDER BY d.topic = of_topic DESC, length(d.topic) DESC LIMIT 1;
     RETURN found;
 END
 $$;
 
 -- Has a worker look at commit, if it is to send messages of these topics.
-CREATE OR REPLACE FUNCTION llmq.wake_for(topics text[]) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.wake_for(topics text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp SET enable_seqscan = on
 AS $$
 BEGIN
     IF EXISTS (
         SELECT FROM llmq.destination AS d, unnest(topics) AS t
-        WHERE d.enabled AND llmq.takes(d.topic, t))
+        WHERE d.enabled AND llmq_internal.takes(d.topic, t))
     THEN
-        PERFORM llmq.wake_at_commit();
+        PERFORM llmq_internal.wake_at_commit();
     END IF;
 END
 $$;
@@ -52,7 +52,7 @@ $$;
 -- -- who sees what --------------------------------------------------------------------------
 
 -- The tenants that a role may name: itself, and those of llmq.role_tenant; NULL: all.
-CREATE OR REPLACE FUNCTION llmq.tenants_of(caller name) RETURNS text[]
+CREATE OR REPLACE FUNCTION llmq_internal.tenants_of(caller name) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -67,20 +67,20 @@ $$;
 
 -- The tenants whose messages a role sees: those that it may name; an administrator's, who
 -- may redrive any message, all.
-CREATE OR REPLACE FUNCTION llmq.visible_tenants_as(caller name) RETURNS text[]
+CREATE OR REPLACE FUNCTION llmq_internal.visible_tenants_as(caller name) RETURNS text[]
 LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF has_function_privilege(caller, 'llmq.redrive_outbox(text)', 'EXECUTE') THEN
         RETURN NULL;
     END IF;
-    RETURN llmq.tenants_of(caller);
+    RETURN llmq_internal.tenants_of(caller);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION llmq.visible_tenants() RETURNS text[]
+CREATE OR REPLACE FUNCTION llmq_internal.visible_tenants() RETURNS text[]
 LANGUAGE c STABLE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_as_owner_1';
-COMMENT ON FUNCTION llmq.visible_tenants() IS
+COMMENT ON FUNCTION llmq_internal.visible_tenants() IS
     'the tenants whose outbox messages the caller sees; NULL: all; what llmq.outbox asks';
 
 CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
@@ -95,8 +95,8 @@ CREATE OR REPLACE VIEW llmq.outbox WITH (security_barrier) AS
     LEFT JOIN llmq.message_deferred AS w ON w.id = m.id
     LEFT JOIN llmq.message_lease AS l ON l.id = m.id
     LEFT JOIN llmq.message_done AS d ON d.id = m.id
-    WHERE (SELECT llmq.visible_tenants()) IS NULL
-        OR m.tenant = ANY ((SELECT llmq.visible_tenants())::text[]);
+    WHERE (SELECT llmq_internal.visible_tenants()) IS NULL
+        OR m.tenant = ANY ((SELECT llmq_internal.visible_tenants())::text[]);
 COMMENT ON VIEW llmq.outbox IS
     'messages of the tenants that the caller may name, for administrators all, and how far they got';
 COMMENT ON COLUMN llmq.outbox.next_attempt_at IS
@@ -107,7 +107,7 @@ CREATE OR REPLACE VIEW llmq.outbox_event WITH (security_barrier) AS
         m.topic AS aggregatetype, coalesce(m.job_id::text, m.dedupe_key) AS aggregateid,
         m.topic AS type, m.payload
     FROM llmq.message AS m
-    WHERE (SELECT llmq.visible_tenants()) IS NULL
-        OR m.tenant = ANY ((SELECT llmq.visible_tenants())::text[]);
+    WHERE (SELECT llmq_internal.visible_tenants()) IS NULL
+        OR m.tenant = ANY ((SELECT llmq_internal.visible_tenants())::text[]);
 COMMENT ON VIEW llmq.outbox_event IS
     'the messages of llmq.outbox in the columns that an outbox event router expects, Debezium''s say';

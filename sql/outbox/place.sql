@@ -1,16 +1,16 @@
 -- Where messages stand, and how they come back to where they can be sent or pulled.
 
 -- A random wait: full jitter up to base, doubled with each attempt, and to cap at most.
-CREATE OR REPLACE FUNCTION llmq.full_jitter(base interval, cap interval, attempts int) RETURNS interval
+CREATE OR REPLACE FUNCTION llmq_internal.full_jitter(base interval, cap interval, attempts int) RETURNS interval
 LANGUAGE sql VOLATILE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT random() * least(llmq.microseconds(cap), llmq.microseconds(base) * 2.0 ^ least(attempts, 30))
+    SELECT random() * least(llmq_internal.microseconds(cap), llmq_internal.microseconds(base) * 2.0 ^ least(attempts, 30))
         * interval '1 microsecond'
 $$;
 
 -- An attempt at a message failed; its lease is deleted.  It is dead when its attempts are
 -- used up, else pending again (true) or, with a delay, deferred.
-CREATE OR REPLACE FUNCTION llmq.fail_message(
+CREATE OR REPLACE FUNCTION llmq_internal.fail_message(
     l llmq.message_lease, max_attempts int, delay interval, error text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -31,7 +31,7 @@ END
 $$;
 
 -- Two objects of topics and their lowest ids become one; NULL is none.
-CREATE OR REPLACE FUNCTION llmq.merge_topics(topics jsonb, others jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.merge_topics(topics jsonb, others jsonb) RETURNS jsonb
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -49,7 +49,7 @@ $$;
 
 -- Makes pending what is due: of one topic or of all, at most max_rows.  Returns an object
 -- of the topics and the lowest ids among those; NULL if there are none.
-CREATE OR REPLACE FUNCTION llmq.promote_messages(max_rows int, of_topic text DEFAULT NULL) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.promote_messages(max_rows int, of_topic text DEFAULT NULL) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
@@ -73,18 +73,18 @@ BEGIN
     SELECT jsonb_object_agg(t.topic, t.lowest) INTO topics
     FROM (SELECT p.topic, min(p.id) AS lowest FROM placed AS p GROUP BY p.topic) AS t;
     IF EXISTS (SELECT FROM llmq.message_lease AS l WHERE l.expires_at <= now) THEN
-        topics := llmq.merge_topics(topics, llmq.take_expired(max_rows, of_topic));
+        topics := llmq_internal.merge_topics(topics, llmq_internal.take_expired(max_rows, of_topic));
     END IF;
     RETURN topics;
 END
 $$;
 
 -- Takes messages from consumers whose leases have expired, each an attempt that failed.
-CREATE OR REPLACE FUNCTION llmq.take_expired(max_rows int, of_topic text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.take_expired(max_rows int, of_topic text) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    standard constant llmq.destination := llmq.default_destination();
+    standard constant llmq.destination := llmq_internal.default_destination();
     now constant timestamptz := clock_timestamp();
     l llmq.message_lease;
     topics jsonb;
@@ -98,8 +98,8 @@ BEGIN
         )
         DELETE FROM llmq.message_lease AS k WHERE k.id = ANY (ARRAY(SELECT e.id FROM expired AS e)) RETURNING k.*
     LOOP
-        IF llmq.fail_message(l, standard.max_attempts, '0', 'its consumer let the lease expire') THEN
-            topics := llmq.merge_topics(topics, jsonb_build_object(l.topic, l.id));
+        IF llmq_internal.fail_message(l, standard.max_attempts, '0', 'its consumer let the lease expire') THEN
+            topics := llmq_internal.merge_topics(topics, jsonb_build_object(l.topic, l.id));
         END IF;
     END LOOP;
     RETURN topics;
@@ -108,7 +108,7 @@ $$;
 
 -- Takes the messages that workers were sending, uncounted: those of these workers and, if
 -- asked for, those of no session (see takeover for `restored`), but not these.  Returns how many.
-CREATE OR REPLACE FUNCTION llmq.return_messages(
+CREATE OR REPLACE FUNCTION llmq_internal.return_messages(
     of_workers bigint[], orphans boolean, restored boolean, but bigint[] DEFAULT '{}')
 RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
@@ -135,7 +135,7 @@ $$;
 
 -- Deletes messages that were sent, or have been dead, since before cutoff; at most max_rows
 -- of each kind.  Their keys are free then.
-CREATE OR REPLACE FUNCTION llmq.prune_messages(cutoff timestamptz, max_rows int) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.prune_messages(cutoff timestamptz, max_rows int) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
@@ -147,12 +147,12 @@ DECLARE
         SELECT d.id FROM llmq.message_done AS d
         WHERE d.dead_at < cutoff ORDER BY d.dead_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
 BEGIN
-    RETURN llmq.delete_done(old);
+    RETURN llmq_internal.delete_done(old);
 END
 $$;
 
 -- Deletes those of these messages that are sent or dead; returns how many.
-CREATE OR REPLACE FUNCTION llmq.delete_done(messages bigint[]) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.delete_done(messages bigint[]) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off

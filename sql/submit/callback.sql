@@ -5,7 +5,7 @@
 
 -- How a job names the function that follows it: the same in this database after a dump
 -- and restore.
-CREATE OR REPLACE FUNCTION llmq.callback_name(callback regproc, caller name) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.callback_name(callback regproc, caller name) RETURNS text
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
@@ -17,7 +17,7 @@ BEGIN
     INTO f FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
     WHERE p.oid = callback::oid;
     IF NOT FOUND THEN
-        PERFORM llmq.fail('PT400', 'on_complete is not a function that exists', format('It is %s.', callback),
+        PERFORM llmq_internal.fail('PT400', 'on_complete is not a function that exists', format('It is %s.', callback),
             'Name a function that takes one argument of type jsonb.');
     ELSIF f.prokind <> 'f' THEN
         problem := 'on_complete must be a function, not a procedure or an aggregate';
@@ -37,13 +37,13 @@ BEGIN
     ELSE
         RETURN format('%I.%I(jsonb)', f.nspname, f.proname);
     END IF;
-    PERFORM llmq.fail('PT400', problem, format('It is %s.', f.oid::regprocedure), hint);
+    PERFORM llmq_internal.fail('PT400', problem, format('It is %s.', f.oid::regprocedure), hint);
 END
 $$;
 
 -- The function that a text names.  Which one a bare name would be depends on search_path,
 -- which is llmq's own by now: so the schema must be there.
-CREATE OR REPLACE FUNCTION llmq.find_callback(name text) RETURNS regproc
+CREATE OR REPLACE FUNCTION llmq_internal.find_callback(name text) RETURNS regproc
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
@@ -51,7 +51,7 @@ DECLARE
     found oid[];
 BEGIN
     IF cardinality(parts) <> 2 THEN
-        PERFORM llmq.fail('PT400', 'on_complete must be a function''s name with its schema', format('It is %s.', name),
+        PERFORM llmq_internal.fail('PT400', 'on_complete must be a function''s name with its schema', format('It is %s.', name),
             'For example: "public.my_function", or "public.my_function(jsonb)".');
     END IF;
     found := ARRAY(
@@ -59,10 +59,10 @@ BEGIN
         WHERE n.nspname = parts[1] AND p.proname = parts[2]
             AND (name !~ '[)][[:space:]]*$' OR p.pronargs = 1 AND p.proargtypes[0] = 'jsonb'::regtype));
     IF cardinality(found) = 0 THEN
-        PERFORM llmq.fail('PT400', format('there is no function %s for on_complete', name), NULL,
+        PERFORM llmq_internal.fail('PT400', format('there is no function %s for on_complete', name), NULL,
             'Name a function that takes one argument of type jsonb.');
     ELSIF cardinality(found) > 1 THEN
-        PERFORM llmq.fail('PT400', format('more than one function is named %s', name), NULL,
+        PERFORM llmq_internal.fail('PT400', format('more than one function is named %s', name), NULL,
             'Say which one: "public.my_function(jsonb)".');
     END IF;
     RETURN found[1];

@@ -5,11 +5,11 @@
 -- submits cannot deadlock, and returns those ids.  In C for its key wait: another open
 -- transaction that holds a key is waited for, at most max(llmq.key_wait, 50 ms), and
 -- then reported as PT409; with `bulk` it names the job's index.
-CREATE OR REPLACE FUNCTION llmq.insert_jobs(jobs llmq.job[], bulk boolean DEFAULT false) RETURNS uuid[]
+CREATE OR REPLACE FUNCTION llmq_internal.insert_jobs(jobs llmq.job[], bulk boolean DEFAULT false) RETURNS uuid[]
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_key_wait_1';
 
 -- The filter stands above the sort, so it is asked row by row as rows are inserted.
-CREATE OR REPLACE FUNCTION llmq.insert_jobs_now(jobs llmq.job[], bulk boolean) RETURNS uuid[]
+CREATE OR REPLACE FUNCTION llmq_internal.insert_jobs_now(jobs llmq.job[], bulk boolean) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 AS $$
 DECLARE
@@ -24,7 +24,7 @@ BEGIN
             j.run_at, j.expires_at, j.after, j.run_id, j.step, j.policy, j.submitted_by,
             j.submitted_at
         FROM (SELECT u.* FROM unnest(jobs) WITH ORDINALITY AS u ORDER BY u.job_id, u.ordinality) AS j
-        WHERE NOT bulk OR llmq.note_element(j.ordinality - 1)
+        WHERE NOT bulk OR llmq_internal.note_element(j.ordinality - 1)
         ON CONFLICT (job_id) DO NOTHING
         RETURNING k.job_id)
     SELECT coalesce(array_agg(a.job_id), '{}') INTO ids FROM added AS a;
@@ -33,10 +33,10 @@ END
 $$;
 
 -- The same for one job, in a third of the time; false: its key is not free.
-CREATE OR REPLACE FUNCTION llmq.insert_job(job llmq.job) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.insert_job(job llmq.job) RETURNS boolean
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_key_wait_1';
 
-CREATE OR REPLACE FUNCTION llmq.insert_job_now(job llmq.job) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.insert_job_now(job llmq.job) RETURNS boolean
 LANGUAGE plpgsql VOLATILE STRICT PARALLEL UNSAFE
 AS $$
 BEGIN
@@ -46,11 +46,11 @@ END
 $$;
 
 -- True; notes which element of a bulk submit is inserted next.
-CREATE OR REPLACE FUNCTION llmq.note_element(index bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.note_element(index bigint) RETURNS boolean
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_note_element_1';
 
 -- Where a job that is new at `now` first belongs.
-CREATE OR REPLACE FUNCTION llmq.first_state(after uuid[], run_at timestamptz, now timestamptz)
+CREATE OR REPLACE FUNCTION llmq_internal.first_state(after uuid[], run_at timestamptz, now timestamptz)
 RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -58,7 +58,7 @@ AS $$
 $$;
 
 -- Puts new jobs where they first belong, in their order, and has a worker look.
-CREATE OR REPLACE FUNCTION llmq.place_new(jobs llmq.job[], now timestamptz) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.place_new(jobs llmq.job[], now timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
@@ -66,23 +66,23 @@ DECLARE
 BEGIN
     INSERT INTO llmq.ready (job_id, queue, tenant, priority)
     SELECT j.job_id, j.queue, j.tenant, j.priority FROM unnest(jobs) AS j
-    WHERE llmq.first_state(j.after, j.run_at, place_new.now) = 'ready';
+    WHERE llmq_internal.first_state(j.after, j.run_at, place_new.now) = 'ready';
     GET DIAGNOSTICS placed = ROW_COUNT;
     IF placed < cardinality(jobs) THEN
         INSERT INTO llmq.deferred (job_id, due_at, queue, tenant, priority)
         SELECT j.job_id, j.run_at, j.queue, j.tenant, j.priority FROM unnest(jobs) AS j
-        WHERE llmq.first_state(j.after, j.run_at, place_new.now) = 'scheduled';
-        PERFORM llmq.place_dependents(jobs);
+        WHERE llmq_internal.first_state(j.after, j.run_at, place_new.now) = 'scheduled';
+        PERFORM llmq_internal.place_dependents(jobs);
     END IF;
-    PERFORM llmq.note_home(), llmq.wake_at_commit();
+    PERFORM llmq_internal.note_home(), llmq_internal.wake_at_commit();
 END
 $$;
 
-CREATE OR REPLACE FUNCTION llmq.wake_at_commit() RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.wake_at_commit() RETURNS void
 LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_wake_at_commit_1';
 
 -- Refuses jobs whose key was used for another request; with `bulk`, by their index.
-CREATE OR REPLACE FUNCTION llmq.check_replays(jobs llmq.job[], bulk boolean) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.check_replays(jobs llmq.job[], bulk boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
@@ -99,10 +99,10 @@ BEGIN
     label := CASE WHEN bulk THEN format('element %s: ', asked.ordinality - 1) ELSE '' END;
     IF asked.kept IS NULL THEN
         -- Pruned between our insert and our look.
-        PERFORM llmq.fail('PT409', label || format('idempotency key "%s" is changing hands', asked.idempotency_key),
+        PERFORM llmq_internal.fail('PT409', label || format('idempotency key "%s" is changing hands', asked.idempotency_key),
             'Its job was just deleted.', 'Retry after a second.');
     END IF;
-    PERFORM llmq.fail('PT422',
+    PERFORM llmq_internal.fail('PT422',
         label || format('idempotency key "%s" was used with another request', asked.idempotency_key),
         format('Job %s was submitted under it.', asked.job_id),
         'Send the same request again to get its answer, or choose a new key for a new request.');
@@ -110,38 +110,38 @@ END
 $$;
 
 -- Enqueues one job that is in order, or finds it there.
-CREATE OR REPLACE FUNCTION llmq.enqueue(job llmq.job) RETURNS llmq.submission
+CREATE OR REPLACE FUNCTION llmq_internal.enqueue(job llmq.job) RETURNS llmq.submission
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
     now timestamptz;
     first text;
 BEGIN
-    IF NOT llmq.insert_job(job) THEN
-        PERFORM llmq.check_replays(ARRAY[job], false);
-        RETURN ROW(job.job_id, llmq.state(job.job_id), true)::llmq.submission;
+    IF NOT llmq_internal.insert_job(job) THEN
+        PERFORM llmq_internal.check_replays(ARRAY[job], false);
+        RETURN ROW(job.job_id, llmq_internal.state(job.job_id), true)::llmq.submission;
     END IF;
     now := clock_timestamp();
-    first := llmq.first_state(job.after, job.run_at, now);
+    first := llmq_internal.first_state(job.after, job.run_at, now);
     IF first = 'ready' THEN -- what place_new does, in a third of the time
         INSERT INTO llmq.ready (job_id, queue, tenant, priority)
         VALUES (job.job_id, job.queue, job.tenant, job.priority);
-        PERFORM llmq.wake_at_commit(), CASE WHEN NOT EXISTS (SELECT FROM llmq.home) THEN llmq.note_home() END;
+        PERFORM llmq_internal.wake_at_commit(), CASE WHEN NOT EXISTS (SELECT FROM llmq.home) THEN llmq_internal.note_home() END;
     ELSE
-        PERFORM llmq.place_new(ARRAY[job], now);
+        PERFORM llmq_internal.place_new(ARRAY[job], now);
     END IF;
     RETURN ROW(job.job_id, first, false)::llmq.submission;
 END
 $$;
 
 -- Notes, with the first submit, which database jobs are submitted in.
-CREATE OR REPLACE FUNCTION llmq.note_home() RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.note_home() RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM llmq.home) THEN
         INSERT INTO llmq.home (system_identifier, database_oid)
-        SELECT llmq.system_identifier(), oid FROM pg_database WHERE datname = current_database();
+        SELECT llmq_internal.system_identifier(), oid FROM pg_database WHERE datname = current_database();
     END IF;
 END
 $$;

@@ -3,38 +3,38 @@
 -- draft-ietf-httpapi-idempotency-key-header for the key, RFC 9457 for what is wrong.
 
 -- The key from the header's value: a structured field's string (RFC 9651), or bare.
-CREATE OR REPLACE FUNCTION llmq.http_key(header text) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.http_key(header text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 DECLARE
     key text := btrim(header, E' \t');
 BEGIN
     IF coalesce(key, '') = '' THEN
-        PERFORM llmq.fail('PT400', 'the header Idempotency-Key is required', NULL,
+        PERFORM llmq_internal.fail('PT400', 'the header Idempotency-Key is required', NULL,
             'Send a key of 16 to 128 characters, a new one for each new request.');
     ELSIF starts_with(key, '"') THEN
         IF key !~ E'^"([ !#-\\[\\]-~]|\\\\["\\\\])*"$' THEN
-            PERFORM llmq.fail('PT400', 'the header Idempotency-Key is not a well-formed string', NULL,
+            PERFORM llmq_internal.fail('PT400', 'the header Idempotency-Key is not a well-formed string', NULL,
                 E'Between the quotation marks there may be printable ASCII, with \\ before \\ and ".');
         END IF;
         key := regexp_replace(substr(key, 2, length(key) - 2), E'\\\\(["\\\\])', E'\\1', 'g');
     END IF;
     IF length(key) NOT BETWEEN 16 AND 128 OR key ~ '[[:cntrl:]]' THEN
-        PERFORM llmq.fail('PT400', 'an Idempotency-Key must have 16 to 128 printable characters',
+        PERFORM llmq_internal.fail('PT400', 'an Idempotency-Key must have 16 to 128 printable characters',
             format('It has %s.', length(key)), 'A UUID has 36.');
     END IF;
     RETURN key;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION llmq.http_scope(method text, path text) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.http_scope(method text, path text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
 BEGIN
     IF coalesce(method, '') !~ '^[-!#$%&''*+.^_`|~0-9A-Za-z]{1,32}$' THEN
-        PERFORM llmq.fail('PT400', 'method must be the method of an HTTP request', NULL, 'For example: POST.');
+        PERFORM llmq_internal.fail('PT400', 'method must be the method of an HTTP request', NULL, 'For example: POST.');
     ELSIF path IS NULL OR length(path) NOT BETWEEN 1 AND 1024 OR path ~ '[[:cntrl:]]' THEN
-        PERFORM llmq.fail('PT400', 'path must have 1 to 1024 printable characters', NULL,
+        PERFORM llmq_internal.fail('PT400', 'path must have 1 to 1024 printable characters', NULL,
             'For example: /v1/summaries.');
     END IF;
     RETURN method || ' ' || path;
@@ -43,7 +43,7 @@ $$;
 
 -- A problem document (RFC 9457).  Hints speak to whoever runs llmq, so only those
 -- about the request itself go out to strangers.
-CREATE OR REPLACE FUNCTION llmq.http_problem(code text, message text, detail text, hint text)
+CREATE OR REPLACE FUNCTION llmq_internal.http_problem(code text, message text, detail text, hint text)
 RETURNS llmq.http_response
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 AS $$
@@ -71,7 +71,7 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION llmq.http_submit_as(
+CREATE OR REPLACE FUNCTION llmq_internal.http_submit_as(
     caller name, tenant text, method text, path text, idempotency_key text, body jsonb, queue text,
     outbox jsonb, on_complete regproc, policy jsonb)
 RETURNS llmq.http_response
@@ -85,16 +85,16 @@ DECLARE
     detail text;
     hint text;
 BEGIN
-    job := llmq.job_of_json(body, '{prompt, system, messages, model, params, metadata}');
-    job.idempotency_key := llmq.http_key(key);
+    job := llmq_internal.job_of_json(body, '{prompt, system, messages, model, params, metadata}');
+    job.idempotency_key := llmq_internal.http_key(key);
     job.tenant := tenant;
     job.queue := queue;
     job.outbox := outbox;
     IF on_complete IS NOT NULL THEN
-        job.on_complete := llmq.callback_name(on_complete, caller);
+        job.on_complete := llmq_internal.callback_name(on_complete, caller);
     END IF;
     job.policy := policy;
-    submitted := llmq.enqueue(llmq.prepare_job(job, caller, llmq.http_scope(method, path)));
+    submitted := llmq_internal.enqueue(llmq_internal.prepare_job(job, caller, llmq_internal.http_scope(method, path)));
     IF submitted.replayed THEN
         headers := headers || '{"Idempotent-Replayed": "true"}';
     END IF;
@@ -102,7 +102,7 @@ BEGIN
 EXCEPTION WHEN SQLSTATE 'PT400' OR SQLSTATE 'PT402' OR SQLSTATE 'PT403' OR SQLSTATE 'PT404'
     OR SQLSTATE 'PT409' OR SQLSTATE 'PT422' OR SQLSTATE 'PT429' THEN
     GET STACKED DIAGNOSTICS detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    RETURN llmq.http_problem(SQLSTATE, SQLERRM, detail, hint);
+    RETURN llmq_internal.http_problem(SQLSTATE, SQLERRM, detail, hint);
 END
 $$;
 

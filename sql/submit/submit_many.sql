@@ -2,7 +2,7 @@
 
 -- A job from a JSON object with names among `names`, those of llmq.submit.  JSON's
 -- null is as good as absent.
-CREATE OR REPLACE FUNCTION llmq.job_of_json(source jsonb, names text[]) RETURNS llmq.job
+CREATE OR REPLACE FUNCTION llmq_internal.job_of_json(source jsonb, names text[]) RETURNS llmq.job
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 AS $$
 DECLARE
@@ -10,11 +10,11 @@ DECLARE
     type text;
 BEGIN
     IF jsonb_typeof(source) IS DISTINCT FROM 'object' THEN
-        PERFORM llmq.fail('PT400', 'a job must be a JSON object',
+        PERFORM llmq_internal.fail('PT400', 'a job must be a JSON object',
             format('It is of type %s.', coalesce(jsonb_typeof(source), 'NULL')),
             'For example: {"prompt": "Hello"}.');
     ELSIF source - names <> '{}' THEN
-        PERFORM llmq.fail('PT400', format('a job cannot have "%s"', (
+        PERFORM llmq_internal.fail('PT400', format('a job cannot have "%s"', (
                 SELECT key FROM jsonb_object_keys(source - names) AS key LIMIT 1)), NULL,
             format('It may have %s.', array_to_string(names, ', ')));
     END IF;
@@ -22,7 +22,7 @@ BEGIN
     FOREACH type IN ARRAY '{prompt, system, model, idempotency_key, tenant, queue, run_id, step, on_complete,
         run_at, expires_at}'::text[] LOOP
         IF jsonb_typeof(source -> type) NOT IN ('string', 'null') THEN
-            PERFORM llmq.fail('PT400', format('%s must be a string', type),
+            PERFORM llmq_internal.fail('PT400', format('%s must be a string', type),
                 format('It is of type %s.', jsonb_typeof(source -> type)), 'Put it in quotation marks.');
         END IF;
     END LOOP;
@@ -35,7 +35,7 @@ $$;
 
 -- The jobs of an array, all in order; an error names the element, counted from 0.
 -- The subtransaction of this block writes nothing, so it takes no transaction id.
-CREATE OR REPLACE FUNCTION llmq.prepare_jobs(caller name, jobs jsonb) RETURNS llmq.job[]
+CREATE OR REPLACE FUNCTION llmq_internal.prepare_jobs(caller name, jobs jsonb) RETURNS llmq.job[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 DECLARE
@@ -52,18 +52,18 @@ DECLARE
     hint text;
 BEGIN
     FOR element IN SELECT e FROM jsonb_array_elements(jobs) AS e LOOP
-        job := llmq.job_of_json(element, names);
+        job := llmq_internal.job_of_json(element, names);
         IF job.on_complete IS NOT NULL THEN
-            job.on_complete := llmq.callback_name(llmq.find_callback(job.on_complete), caller);
+            job.on_complete := llmq_internal.callback_name(llmq_internal.find_callback(job.on_complete), caller);
         END IF;
-        prepared := array_append(prepared, llmq.prepare_job(job, caller, 'submit'));
+        prepared := array_append(prepared, llmq_internal.prepare_job(job, caller, 'submit'));
         any_after := any_after OR job.after IS NOT NULL;
         index := index + 1;
     END LOOP;
-    circle := CASE WHEN any_after THEN llmq.find_circle(prepared) END;
+    circle := CASE WHEN any_after THEN llmq_internal.find_circle(prepared) END;
     IF circle IS NOT NULL THEN
         index := circle[1];
-        PERFORM llmq.fail('PT400', 'the job would come after itself, and never run',
+        PERFORM llmq_internal.fail('PT400', 'the job would come after itself, and never run',
             format('Each of these elements comes after the next: %s.', array_to_string(circle || index, ', ')),
             'Take one of them out of the "after" of another.');
     END IF;
@@ -71,7 +71,7 @@ BEGIN
 EXCEPTION WHEN data_exception OR feature_not_supported OR SQLSTATE 'PT400' OR SQLSTATE 'PT402'
     OR SQLSTATE 'PT403' OR SQLSTATE 'PT404' OR SQLSTATE 'PT429' THEN
     GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, detail = PG_EXCEPTION_DETAIL, hint = PG_EXCEPTION_HINT;
-    PERFORM llmq.fail(CASE WHEN SQLSTATE LIKE '22%' THEN 'PT400' ELSE SQLSTATE END,
+    PERFORM llmq_internal.fail(CASE WHEN SQLSTATE LIKE '22%' THEN 'PT400' ELSE SQLSTATE END,
         format('element %s: %s', index, problem), nullif(detail, ''),
         coalesce(nullif(hint, ''), 'Give each argument as llmq.submit takes it.'));
 END
@@ -81,7 +81,7 @@ $$;
 -- if there are none.  Only jobs of one call can be so: all others come after what is there.
 -- Where parents stand before their children there is nothing to walk.  Else it walks from child
 -- to parent, by arrays: each job and each edge is looked at once, whatever the graph.
-CREATE OR REPLACE FUNCTION llmq.find_circle(jobs llmq.job[]) RETURNS int[]
+CREATE OR REPLACE FUNCTION llmq_internal.find_circle(jobs llmq.job[]) RETURNS int[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET enable_nestloop = off -- arrays are taken for short
 AS $$
@@ -133,7 +133,7 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION llmq.submit_many_as(caller name, jobs jsonb) RETURNS SETOF llmq.submission
+CREATE OR REPLACE FUNCTION llmq_internal.submit_many_as(caller name, jobs jsonb) RETURNS SETOF llmq.submission
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -143,25 +143,25 @@ DECLARE
     now timestamptz;
 BEGIN
     IF jsonb_typeof(jobs) IS DISTINCT FROM 'array' THEN
-        PERFORM llmq.fail('PT400', 'jobs must be a JSON array of objects',
+        PERFORM llmq_internal.fail('PT400', 'jobs must be a JSON array of objects',
             format('It is of type %s.', coalesce(jsonb_typeof(jobs), 'NULL')),
             'For example: [{"prompt": "Hello", "idempotency_key": "greeting-1"}].');
     END IF;
-    asked := llmq.prepare_jobs(caller, jobs);
-    fresh := llmq.insert_jobs(asked, true);
+    asked := llmq_internal.prepare_jobs(caller, jobs);
+    fresh := llmq_internal.insert_jobs(asked, true);
     IF cardinality(fresh) = cardinality(asked) THEN
         added := asked;
     ELSE
-        PERFORM llmq.check_replays(asked, true);
-        added := llmq.first_of_each(asked, fresh);
+        PERFORM llmq_internal.check_replays(asked, true);
+        added := llmq_internal.first_of_each(asked, fresh);
     END IF;
     now := clock_timestamp();
     IF cardinality(added) > 0 THEN
-        PERFORM llmq.place_new(added, now);
+        PERFORM llmq_internal.place_new(added, now);
     END IF;
     RETURN QUERY
         SELECT j.job_id,
-            CASE WHEN j.is_new THEN llmq.first_state(j.after, j.run_at, now) ELSE llmq.state(j.job_id) END,
+            CASE WHEN j.is_new THEN llmq_internal.first_state(j.after, j.run_at, now) ELSE llmq_internal.state(j.job_id) END,
             NOT j.is_new
         FROM (
             SELECT u.job_id, u.after, u.run_at, u.ordinality,
@@ -174,7 +174,7 @@ END
 $$;
 
 -- The jobs with these ids, in their order; of several with one id the first.
-CREATE OR REPLACE FUNCTION llmq.first_of_each(jobs llmq.job[], ids uuid[]) RETURNS llmq.job[]
+CREATE OR REPLACE FUNCTION llmq_internal.first_of_each(jobs llmq.job[], ids uuid[]) RETURNS llmq.job[]
 LANGUAGE plpgsql VOLATILE PARALLEL SAFE
 AS $$
 BEGIN

@@ -204,7 +204,7 @@ COMMENT ON COLUMN llmq.role_tenant.role IS 'a role, whose members count too';
 COMMENT ON COLUMN llmq.role_tenant.tenant IS 'whom it may name as tenant';
 
 -- Every interval that a worker reckons with.  It is measured as the worker measures it
--- (llmq.microseconds), so '361 days -1 year' is less than nothing; its years are bounded by
+-- (llmq_internal.microseconds), so '361 days -1 year' is less than nothing; its years are bounded by
 -- themselves, because days could balance any number of them.  The rule is a constraint of each column
 -- rather than a domain: an error then names the column, and views on it do not stop an update.
 DO $$

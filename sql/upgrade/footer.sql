@@ -30,4 +30,4 @@ BEGIN
 END
 $$;
 
-SELECT llmq.wake_worker(), llmq.wake_settler();
+SELECT llmq_internal.wake_worker(), llmq_internal.wake_settler();

@@ -30,7 +30,7 @@ DECLARE
     keyed constant text[] := ARRAY(
         SELECT name FROM llmq.endpoint WHERE enabled AND idempotency_header IS NOT NULL);
 BEGIN
-    PERFORM llmq.check_session(own);
+    PERFORM llmq_internal.check_session(own);
     WITH free AS MATERIALIZED (
         -- One by one as they are asked for, which is their turn: the planner cannot begin with the table.
         SELECT l.* FROM unnest(seqs) AS s (seq) CROSS JOIN LATERAL (
@@ -55,22 +55,22 @@ BEGIN
 
     IF taken > 0 AND EXISTS (SELECT FROM llmq.budget) THEN
         SELECT r.picked, r.costs, r.tokens, cardinality(r.picked)
-        INTO picked, costs, tokens, taken FROM llmq.reserve(picked) AS r;
+        INTO picked, costs, tokens, taken FROM llmq_internal.reserve(picked) AS r;
     END IF;
 
     IF taken > 0 THEN
-        PERFORM llmq.note_claim(own);
+        PERFORM llmq_internal.note_claim(own);
     END IF;
 
     RETURN QUERY
         WITH claimed AS MATERIALIZED (
             SELECT p.*, j.prompt, j.system, j.messages, j.params, j.model, j.policy,
-                llmq.traceparent(j.metadata) AS traceparent,
+                llmq_internal.traceparent(j.metadata) AS traceparent,
                 coalesce((j.policy ->> 'deadline')::interval, q.deadline, standard.deadline) AS deadline
             FROM unnest(picked) WITH ORDINALITY AS p
             JOIN llmq.job AS j ON j.job_id = p.job_id
             LEFT JOIN llmq.queue AS q ON q.name = p.queue
-            WHERE coalesce(llmq.last_start(j.expires_at, j.submitted_at,
+            WHERE coalesce(llmq_internal.last_start(j.expires_at, j.submitted_at,
                 coalesce(q.max_age, standard.max_age)) >= clock_timestamp(), true)
         ), leased AS (
             INSERT INTO llmq.lease (job_id, worker_id, queue, tenant, priority, deliveries, counted,
@@ -81,15 +81,15 @@ BEGIN
             FROM claimed AS c
         )
         SELECT NULL::bigint, c.job_id, c.deliveries + 1, c.counted, c.queue, c.prompt, c.system,
-            c.messages, c.params, c.model, llmq.worker_policy(c.policy),
-            CASE WHEN keyed <> '{}' THEN llmq.idempotency_keys(c.job_id, keyed) END, c.traceparent
+            c.messages, c.params, c.model, llmq_internal.worker_policy(c.policy),
+            CASE WHEN keyed <> '{}' THEN llmq_internal.idempotency_keys(c.job_id, keyed) END, c.traceparent
         FROM claimed AS c;
     GET DIAGNOSTICS alive = ROW_COUNT;
 
     IF alive < taken THEN
         expired := ARRAY(SELECT p FROM unnest(picked) AS p
             WHERE NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.job_id = p.job_id));
-        PERFORM llmq.bury(expired, 'expired', 'no delivery may start after expires_at or max_age');
+        PERFORM llmq_internal.bury(expired, 'expired', 'no delivery may start after expires_at or max_age');
     END IF;
 
     IF taken < cardinality(seqs) THEN
@@ -104,13 +104,13 @@ COMMENT ON FUNCTION llmq.worker_claim IS
     'claims ready jobs by seq for a worker and returns what their calls need';
 
 -- A job's policy as a worker needs it: spans in microseconds.
-CREATE OR REPLACE FUNCTION llmq.worker_policy(policy jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.worker_policy(policy jsonb) RETURNS jsonb
 LANGUAGE sql STABLE STRICT PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT jsonb_object_agg(key, CASE
         WHEN key IN ('call_timeout', 'deadline', 'min_attempt', 'backoff_base', 'backoff_cap',
             'redelivery_base', 'redelivery_cap')
-        THEN to_jsonb(llmq.microseconds((value #>> '{}')::interval))
+        THEN to_jsonb(llmq_internal.microseconds((value #>> '{}')::interval))
         WHEN key = 'max_attempts' THEN to_jsonb(value::int) -- may be written 2.0
         ELSE value END)
     FROM jsonb_each(policy)
@@ -118,7 +118,7 @@ $$;
 
 -- The keys that endpoints with an idempotency_header get for a job: the same in
 -- every attempt and delivery on one endpoint.  NULL where no endpoint wants one.
-CREATE OR REPLACE FUNCTION llmq.idempotency_keys(of_job uuid, endpoints text[]) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.idempotency_keys(of_job uuid, endpoints text[]) RETURNS jsonb
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT jsonb_object_agg(name, llmq.uuid5(of_job, name)) FROM unnest(endpoints) AS name
@@ -126,7 +126,7 @@ $$;
 
 -- The trace that a job's metadata names, as version 00 of W3C Trace Context writes it; NULL
 -- where there is none, or none that is well formed: its trace ends there, and nothing else.
-CREATE OR REPLACE FUNCTION llmq.traceparent(metadata jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.traceparent(metadata jsonb) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT CASE WHEN metadata ->> 'traceparent'

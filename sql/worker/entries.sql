@@ -1,7 +1,7 @@
 -- What the entries of sql/worker/settle.sql hold: answers, attempts, and what they cost.
 
 -- The answers among entries.  17: json is a keyword where an argument is named.
-CREATE OR REPLACE FUNCTION llmq.read_answers(entries jsonb)
+CREATE OR REPLACE FUNCTION llmq_internal.read_answers(entries jsonb)
 RETURNS TABLE (job_id uuid, text text, "json" jsonb, tool_calls jsonb, embedding float4[], model text,
     endpoint text, finish_reason text, input_tokens bigint, output_tokens bigint, cached_tokens bigint,
     response jsonb)
@@ -17,7 +17,7 @@ AS $$
 $$;
 
 -- The attempts of entries, as rows of llmq.attempt.
-CREATE OR REPLACE FUNCTION llmq.read_attempts(entries jsonb)
+CREATE OR REPLACE FUNCTION llmq_internal.read_attempts(entries jsonb)
 RETURNS TABLE (job_id uuid, delivery int, attempt int, endpoint text, started_at timestamptz,
     duration interval, outcome text, http_status int, error_class text, error_message text,
     retry_after interval, model text, finish_reason text, input_tokens bigint, output_tokens bigint,
@@ -31,7 +31,7 @@ AS $$
         a.input_tokens, a.output_tokens, a.cached_tokens, a.bytes_in, a.billing, a.request_id,
         a.traceparent,
         CASE WHEN a.billing = 'billed' THEN
-            llmq.cost(p, a.input_tokens, a.output_tokens, a.cached_tokens) END
+            llmq_internal.cost(p, a.input_tokens, a.output_tokens, a.cached_tokens) END
     FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int, attempts jsonb),
     jsonb_to_recordset(e.attempts) AS a (attempt int, endpoint text, started_at bigint,
         duration bigint, outcome text, http_status int, error_class text, error_message text,
@@ -42,7 +42,7 @@ AS $$
 $$;
 
 -- Writes the attempts of settled deliveries.
-CREATE OR REPLACE FUNCTION llmq.record_attempts(entries jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.record_attempts(entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 AS $$
@@ -51,7 +51,7 @@ BEGIN
         INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome,
             http_status, error_class, error_message, retry_after, model, finish_reason, input_tokens,
             output_tokens, cached_tokens, bytes_in, billing, request_id, traceparent, cost)
-        SELECT a.* FROM llmq.read_attempts(entries) AS a
+        SELECT a.* FROM llmq_internal.read_attempts(entries) AS a
         ON CONFLICT (job_id, delivery, attempt) DO NOTHING
         RETURNING job_id, cost, input_tokens, output_tokens, billing)
     INSERT INTO llmq.spending (tenant, at, cost, tokens)
@@ -64,7 +64,7 @@ END
 $$;
 
 -- What an answer cost; NULL where a price or a count that it needs is not known.
-CREATE OR REPLACE FUNCTION llmq.cost(
+CREATE OR REPLACE FUNCTION llmq_internal.cost(
     e llmq.endpoint, input_tokens bigint, output_tokens bigint, cached_tokens bigint)
 RETURNS numeric
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -2,7 +2,7 @@
 
 -- The arithmetic of a draw, in C.  Returns the grant (slots, from_us, interval_ns, next_us,
 -- tokens, tokens_in_us, again_us), whether the worker may probe, and the new state.
-CREATE OR REPLACE FUNCTION llmq.limit_draw(state bigint[], ask bigint[]) RETURNS bigint[]
+CREATE OR REPLACE FUNCTION llmq_internal.limit_draw(state bigint[], ask bigint[]) RETURNS bigint[]
 LANGUAGE c IMMUTABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'llmq_limit_draw_1';
 
 -- A worker draws slices of quotas, and says what its calls tell of endpoints.
@@ -48,9 +48,9 @@ BEGIN
         SELECT l.state INTO before FROM llmq.endpoint_limit AS l
         WHERE l.endpoint = asked.endpoint FOR NO KEY UPDATE;
         now_us := extract(epoch FROM clock_timestamp()) * 1000000;
-        drawn := llmq.limit_draw(before, ARRAY[own, coalesce(asked.requests_per_minute, 0),
+        drawn := llmq_internal.limit_draw(before, ARRAY[own, coalesce(asked.requests_per_minute, 0),
             coalesce(asked.tokens_per_minute, 0), asked.least, asked.charge, asked.event,
-            llmq.microseconds(asked.breaker_cooldown), now_us, asked.draw::int]);
+            llmq_internal.microseconds(asked.breaker_cooldown), now_us, asked.draw::int]);
         UPDATE llmq.endpoint_limit AS l
         SET state = drawn[9:], drawn_at = clock_timestamp(),
             last_error = coalesce(asked.error, l.last_error),
@@ -58,7 +58,7 @@ BEGIN
         WHERE l.endpoint = asked.endpoint;
         -- The others shall know, too: they look at everything when they are woken.
         IF drawn[9] <> coalesce(before[1], 0) THEN
-            PERFORM llmq.wake_worker();
+            PERFORM llmq_internal.wake_worker();
         END IF;
         RETURN QUERY SELECT asked.endpoint, drawn[1], drawn[2], drawn[3], drawn[4], drawn[5], drawn[6],
             drawn[7], drawn[8] <> 0, drawn[9]::int, drawn[10] - now_us, drawn[12];
@@ -69,7 +69,7 @@ COMMENT ON FUNCTION llmq.worker_draw IS
     'draws slices of endpoints'' quotas for a worker, and takes what it says of their breakers; the protocol stands in sql/worker/limits.sql';
 
 -- The breakers that are not closed, as workers are told of them with a poll.
-CREATE OR REPLACE FUNCTION llmq.breakers() RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.breakers() RETURNS jsonb
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -85,7 +85,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM llmq.endpoint AS e WHERE e.name = reset_breaker.endpoint) THEN
-        PERFORM llmq.fail('PT404', format('there is no endpoint "%s"', reset_breaker.endpoint), NULL,
+        PERFORM llmq_internal.fail('PT404', format('there is no endpoint "%s"', reset_breaker.endpoint), NULL,
             'SELECT name FROM llmq.endpoint lists them.');
     END IF;
     UPDATE llmq.endpoint_limit AS l
@@ -97,7 +97,7 @@ BEGIN
     -- Jobs that were in hand when it opened have been put off until its end.
     UPDATE llmq.deferred AS d SET due_at = clock_timestamp() WHERE d.error_class = 'breaker';
     DELETE FROM llmq.endpoint_trouble AS t WHERE t.endpoint = reset_breaker.endpoint AND t.reason = 'breaker';
-    PERFORM llmq.wake_worker();
+    PERFORM llmq_internal.wake_worker();
     RETURN true;
 END
 $$;
@@ -120,7 +120,7 @@ CREATE OR REPLACE VIEW llmq.endpoint_status AS
         SELECT s.value -> 1 ->> 'endpoint' AS endpoint, sum((s.value ->> 2)::numeric)::bigint AS in_flight
         FROM llmq.worker_metric AS m, jsonb_array_elements(m.families) AS f, jsonb_array_elements(f.value -> 'samples') AS s
         WHERE f.value ->> 'name' = 'llmq_calls_in_flight'
-            AND NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS w WHERE w.id = m.worker_id)
+            AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS w WHERE w.id = m.worker_id)
         GROUP BY 1) AS c ON c.endpoint = e.name;
 COMMENT ON VIEW llmq.endpoint_status IS
     'one row an endpoint: its breaker, what keeps jobs from it just now, the failure that its breaker opened for, and how many calls it has, as of the workers'' last heartbeats';

@@ -29,7 +29,7 @@ BEGIN
         FROM jsonb_to_recordset(entries) AS e (id bigint, claimed_at bigint) CROSS JOIN LATERAL (
             SELECT l.id FROM llmq.message_lease AS l
             WHERE l.id = e.id AND l.worker_id = own
-                AND coalesce(e.claimed_at = llmq.epoch_microseconds(l.claimed_at), true)
+                AND coalesce(e.claimed_at = llmq_internal.epoch_microseconds(l.claimed_at), true)
             FOR UPDATE SKIP LOCKED) AS h
     ), gone AS (
         DELETE FROM llmq.message_lease AS l WHERE l.id = ANY (ARRAY(SELECT h.id FROM held AS h)) RETURNING l.*
@@ -38,9 +38,9 @@ BEGIN
         g.claimed_at, g.expires_at)::llmq.message_lease), coalesce(array_agg(g.id), '{}')
     INTO owned, settled FROM gone AS g;
 
-    PERFORM llmq.place_settled(owned, entries);
+    PERFORM llmq_internal.place_settled(owned, entries);
     IF jsonb_path_exists(entries, '$[*] ? (@.disable == true)') THEN
-        PERFORM llmq.disable_destinations(ARRAY(
+        PERFORM llmq_internal.disable_destinations(ARRAY(
             SELECT l.topic FROM unnest(owned) AS l, jsonb_array_elements(entries) AS e
             WHERE (e.value ->> 'id')::bigint = l.id AND e.value -> 'disable' = 'true'));
     END IF;
@@ -49,7 +49,7 @@ BEGIN
         SELECT o.id, CASE WHEN EXISTS (
             SELECT FROM llmq.message_lease AS l
             WHERE l.id = o.id AND l.worker_id = own
-                AND coalesce(o.claimed_at = llmq.epoch_microseconds(l.claimed_at), true))
+                AND coalesce(o.claimed_at = llmq_internal.epoch_microseconds(l.claimed_at), true))
             THEN 'busy' ELSE 'late' END
         FROM jsonb_to_recordset(entries) AS o (id bigint, claimed_at bigint) WHERE o.id <> ALL (settled);
 END
@@ -58,7 +58,7 @@ COMMENT ON FUNCTION llmq.worker_settle_messages IS
     'settles outbox messages that a worker has sent or could not send; the protocol stands in sql/worker/message_settle.sql';
 
 -- Puts messages whose leases the caller has deleted where they belong now.
-CREATE OR REPLACE FUNCTION llmq.place_settled(owned llmq.message_lease[], entries jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.place_settled(owned llmq.message_lease[], entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_hashjoin = on
 AS $$
@@ -71,7 +71,7 @@ BEGIN
         FROM jsonb_to_recordset(entries)
             AS e (id bigint, claimed_at bigint, outcome text, delay bigint, error text, remaining jsonb)
         JOIN unnest(owned) AS l ON l.id = e.id
-        WHERE coalesce(e.claimed_at = llmq.epoch_microseconds(l.claimed_at), true)
+        WHERE coalesce(e.claimed_at = llmq_internal.epoch_microseconds(l.claimed_at), true)
     ), done AS (
         INSERT INTO llmq.message_done (id, attempts, sent_at, dead_at, last_error, remaining)
         SELECT e.id, e.attempts, CASE WHEN e.outcome = 'sent' THEN clock_timestamp() END,
@@ -91,7 +91,7 @@ $$;
 
 -- Switches off where messages of these topics go, and says so.  A destination that somebody
 -- has locked is left: its receiver will say it again.
-CREATE OR REPLACE FUNCTION llmq.disable_destinations(topics text[]) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.disable_destinations(topics text[]) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -99,7 +99,7 @@ DECLARE
 BEGIN
     FOR gone IN
         SELECT d.topic FROM llmq.destination AS d
-        WHERE d.enabled AND d.topic IN (SELECT (llmq.destination_of(t)).topic FROM unnest(topics) AS t)
+        WHERE d.enabled AND d.topic IN (SELECT (llmq_internal.destination_of(t)).topic FROM unnest(topics) AS t)
         ORDER BY d.topic FOR UPDATE SKIP LOCKED
     LOOP
         UPDATE llmq.destination AS d SET enabled = false WHERE d.topic = gone;

@@ -6,14 +6,14 @@
 -- committed late behind that is found by a sweep now and then, topic by topic, a page at a time.
 --
 -- The messages of one topic are claimed under a lock of the transaction, so that two workers keep
--- their order (llmq.try_lock_topic).
+-- their order (llmq_internal.try_lock_topic).
 
-CREATE OR REPLACE FUNCTION llmq.epoch_microseconds(moment timestamptz) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.epoch_microseconds(moment timestamptz) RETURNS bigint
 LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM moment) OPERATOR(pg_catalog.*) 1000000)::pg_catalog.int8 $$;
 
 -- Takes the lock of a topic until the transaction ends; false if another has it.
-CREATE OR REPLACE FUNCTION llmq.try_lock_topic(messages regclass, topic text) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.try_lock_topic(messages regclass, topic text) RETURNS boolean
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_try_lock_topic_1';
 
 -- What a poll says of messages, NULL if nothing: an object with tip (the highest id seen),
@@ -22,7 +22,7 @@ LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_try_lock_
 -- that there is.  `returned` are topics of messages that came back, whatever their ids.
 -- A sweep has page: an array of topics behind topics_after, in order, each an array of the topic
 -- and its lowest id; and page_full (there may be more).
-CREATE OR REPLACE FUNCTION llmq.look_for_messages(after bigint, topics_after text, returned jsonb) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.look_for_messages(after bigint, topics_after text, returned jsonb) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
@@ -49,9 +49,9 @@ BEGIN
             GROUP BY s.topic) AS t;
     END IF;
     IF topics_after IS NOT NULL THEN
-        page := llmq.pending_topics(topics_after, most_topics);
+        page := llmq_internal.pending_topics(topics_after, most_topics);
     END IF;
-    topics := llmq.merge_topics(topics, returned);
+    topics := llmq_internal.merge_topics(topics, returned);
     IF topics IS NULL AND page IS NULL THEN
         RETURN NULL;
     END IF;
@@ -62,7 +62,7 @@ $$;
 
 -- Topics that have pending messages, each with its lowest id, in order: one probe of the index
 -- for each.
-CREATE OR REPLACE FUNCTION llmq.pending_topics(topics_after text, most int) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.pending_topics(topics_after text, most int) RETURNS jsonb
 LANGUAGE plpgsql STABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_sort = off
@@ -102,24 +102,24 @@ DECLARE
     room bigint := 16 * 1024 * 1024; -- bytes of bodies in one claim, but for the last message
     w record;
 BEGIN
-    PERFORM llmq.check_session(own);
+    PERFORM llmq_internal.check_session(own);
     FOR w IN
         SELECT * FROM jsonb_to_recordset(wanted)
             AS e (topic text, kind text, after bigint, max int, exclusive boolean, url text, doubtful boolean)
     LOOP
         topic := w.topic;
         id := NULL;
-        IF room <= 0 OR NOT llmq.lock_topic(own, w.topic, w.exclusive) THEN
+        IF room <= 0 OR NOT llmq_internal.lock_topic(own, w.topic, w.exclusive) THEN
             RETURN NEXT;
         ELSIF w.kind = 'notify' THEN
             RETURN QUERY
-                SELECT w.topic, n.*, NULL::bigint, NULL::text FROM llmq.notify_topic(w.topic, w.after, w.max, w.url) AS n;
+                SELECT w.topic, n.*, NULL::bigint, NULL::text FROM llmq_internal.notify_topic(w.topic, w.after, w.max, w.url) AS n;
         ELSE
             IF w.doubtful THEN
-                PERFORM llmq.fail_unreadable(w.topic, w.kind, w.after);
+                PERFORM llmq_internal.fail_unreadable(w.topic, w.kind, w.after);
             END IF;
             FOR id, attempts, dedupe_key, created_at, body, remaining, claimed_at, traceparent IN
-                SELECT * FROM llmq.claim_topic(own, w.topic, w.kind, w.after, w.max, room)
+                SELECT * FROM llmq_internal.claim_topic(own, w.topic, w.kind, w.after, w.max, room)
             LOOP
                 room := room - coalesce(octet_length(body), 0);
                 RETURN NEXT;
@@ -132,12 +132,12 @@ COMMENT ON FUNCTION llmq.worker_claim_messages IS
     'claims outbox messages for a worker and returns what sending them needs; the protocol stands in sql/worker/messages.sql';
 
 -- Whether a worker may claim messages of a topic now.
-CREATE OR REPLACE FUNCTION llmq.lock_topic(own bigint, of_topic text, exclusive boolean) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.lock_topic(own bigint, of_topic text, exclusive boolean) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $$
 BEGIN
-    IF NOT llmq.try_lock_topic('llmq.message_pending', of_topic) THEN
+    IF NOT llmq_internal.try_lock_topic('llmq.message_pending', of_topic) THEN
         RETURN false;
     ELSIF exclusive AND EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id <> own) THEN
         RETURN NOT EXISTS (
@@ -149,7 +149,7 @@ $$;
 
 -- The pending messages of a topic behind `after`, in order and locked.  Comparing rows leaves
 -- the planner no index but that of (topic, id).
-CREATE OR REPLACE FUNCTION llmq.pick_messages(of_topic text, after bigint, max_messages int)
+CREATE OR REPLACE FUNCTION llmq_internal.pick_messages(of_topic text, after bigint, max_messages int)
 RETURNS TABLE (id bigint, attempts int, remaining jsonb, message llmq.message)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
@@ -166,36 +166,36 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION llmq.message_body(m llmq.message, kind text) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.message_body(m llmq.message, kind text) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE
-AS $$ SELECT CASE kind WHEN 'email' THEN llmq.mail_body(m) ELSE llmq.webhook_body(m) END $$;
+AS $$ SELECT CASE kind WHEN 'email' THEN llmq_internal.mail_body(m) ELSE llmq_internal.webhook_body(m) END $$;
 
 -- Fails the first message of a topic behind `after` if it cannot be read, because its row is
 -- broken say: that is an attempt like any other, and the topic goes on.  What ends by itself, a
 -- lock or a want of memory, is no fault of the message's.
-CREATE OR REPLACE FUNCTION llmq.fail_unreadable(of_topic text, kind text, after bigint) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.fail_unreadable(of_topic text, kind text, after bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $$
 DECLARE
     p record;
 BEGIN
-    FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, 1) LOOP
+    FOR p IN SELECT * FROM llmq_internal.pick_messages(of_topic, after, 1) LOOP
         BEGIN
-            PERFORM octet_length(llmq.message_body(p.message, kind));
+            PERFORM octet_length(llmq_internal.message_body(p.message, kind));
         EXCEPTION WHEN OTHERS THEN
             IF SQLSTATE ~ '^(40|53|55|57|58)' THEN
                 RAISE;
             END IF;
             DELETE FROM llmq.message_pending AS q WHERE q.id = p.id;
-            PERFORM llmq.fail_unsent(p.id, of_topic, p.attempts, 'the message cannot be read: ' || SQLERRM);
+            PERFORM llmq_internal.fail_unsent(p.id, of_topic, p.attempts, 'the message cannot be read: ' || SQLERRM);
         END;
     END LOOP;
 END
 $$;
 
 -- Claims messages of one topic.  An empty row says that there was no room for more.
-CREATE OR REPLACE FUNCTION llmq.claim_topic(
+CREATE OR REPLACE FUNCTION llmq_internal.claim_topic(
     own bigint, of_topic text, kind text, after bigint, max_messages int, room bigint)
 RETURNS TABLE (id bigint, attempts int, dedupe_key text, created_at bigint, body text, remaining text,
     claimed_at bigint, traceparent text)
@@ -208,8 +208,8 @@ DECLARE
     p record;
     ids bigint[] := '{}';
 BEGIN
-    claimed_at := llmq.epoch_microseconds(now);
-    FOR p IN SELECT * FROM llmq.pick_messages(of_topic, after, max_messages) LOOP
+    claimed_at := llmq_internal.epoch_microseconds(now);
+    FOR p IN SELECT * FROM llmq_internal.pick_messages(of_topic, after, max_messages) LOOP
         IF room <= 0 THEN
             RETURN QUERY SELECT NULL::bigint, NULL::int, NULL::text, NULL::bigint, NULL::text, NULL::text,
                 NULL::bigint, NULL::text;
@@ -218,10 +218,10 @@ BEGIN
         id := p.id;
         attempts := p.attempts;
         dedupe_key := (p.message).dedupe_key;
-        created_at := llmq.epoch_microseconds((p.message).created_at);
-        body := llmq.message_body(p.message, kind);
+        created_at := llmq_internal.epoch_microseconds((p.message).created_at);
+        body := llmq_internal.message_body(p.message, kind);
         remaining := p.remaining::text;
-        traceparent := llmq.message_trace(p.message);
+        traceparent := llmq_internal.message_trace(p.message);
         RETURN NEXT;
         room := room - octet_length(body);
         ids := ids || id;
@@ -232,7 +232,7 @@ BEGIN
     INSERT INTO llmq.message_lease (id, topic, worker_id, attempts, last_error, remaining, claimed_at)
     SELECT g.id, g.topic, own, g.attempts, g.last_error, g.remaining, now FROM gone AS g;
     IF ids <> '{}' THEN
-        PERFORM llmq.note_claim(own);
+        PERFORM llmq_internal.note_claim(own);
     END IF;
 END
 $$;

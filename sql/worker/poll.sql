@@ -43,21 +43,21 @@ DECLARE
 BEGIN
     IF config_hash IS NOT NULL THEN
         IF EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.kind = 'program') THEN
-            PERFORM llmq.note_backend(own);
+            PERFORM llmq_internal.note_backend(own);
         END IF;
         -- After the clock was set heartbeats say nothing for a while.
-        IF report -> 'clock_set' IS NULL AND EXISTS (SELECT FROM llmq.lost_sessions(own)) THEN
-            IF llmq.takeover(own) > 0 THEN
+        IF report -> 'clock_set' IS NULL AND EXISTS (SELECT FROM llmq_internal.lost_sessions(own)) THEN
+            IF llmq_internal.takeover(own) > 0 THEN
                 facts := '{"sweep": true}';
             END IF;
         END IF;
         IF report IS NOT NULL THEN
-            pruned := llmq.take_report(report);
+            pruned := llmq_internal.take_report(report);
         END IF;
-        PERFORM llmq.fold_spending();
-        promoted := llmq.promote_deferred(max_rows);
-        returned := llmq.merge_topics(returned, llmq.promote_messages(max_rows));
-        facts := facts || llmq.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
+        PERFORM llmq_internal.fold_spending();
+        promoted := llmq_internal.promote_deferred(max_rows);
+        returned := llmq_internal.merge_topics(returned, llmq_internal.promote_messages(max_rows));
+        facts := facts || llmq_internal.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
         -- What is due and did not move is locked, by a cancel that is not committed say.
         IF promoted = 0 AND returned IS NULL AND facts -> 'sweep' IS NULL AND facts -> 'due_in' = '0' THEN
             facts := facts || '{"due_in": 50000}';
@@ -71,13 +71,13 @@ BEGIN
     END IF;
 
     IF EXISTS (SELECT FROM llmq.blocked AS b WHERE b.fresh) THEN
-        unresolved := llmq.resolve_fresh(max_rows);
+        unresolved := llmq_internal.resolve_fresh(max_rows);
     END IF;
 
     IF topics_after IS NOT NULL OR returned IS NOT NULL
         OR EXISTS (SELECT FROM llmq.message_pending AS p WHERE p.id > messages_after) THEN
         facts := facts || jsonb_strip_nulls(jsonb_build_object('messages',
-            llmq.look_for_messages(messages_after, topics_after, returned)));
+            llmq_internal.look_for_messages(messages_after, topics_after, returned)));
     END IF;
 
     -- Before the rows are read: the snapshot that reads them is no older than this.
@@ -92,7 +92,7 @@ BEGIN
 
     RETURN QUERY SELECT NULL::bigint, NULL::text, NULL::text, NULL::int,
         facts || jsonb_build_object(
-            'next_xid', llmq.next_xid(),
+            'next_xid', llmq_internal.next_xid(),
             'oldest_xid', oldest_xid,
             'unresolved', unresolved,
             'more', found_rows >= max_rows OR promoted >= max_rows),
@@ -107,8 +107,8 @@ COMMENT ON FUNCTION llmq.worker_poll IS
 --   endpoints   object: endpoint to null (no trouble), or to an object with reason and,
 --               if it will pass by itself, in (microseconds)
 --   prune       true: it is time for a step of retention
--- Returns what llmq.prune_step() does: how much retention has deleted.
-CREATE OR REPLACE FUNCTION llmq.take_report(report jsonb) RETURNS bigint
+-- Returns what llmq_internal.prune_step() does: how much retention has deleted.
+CREATE OR REPLACE FUNCTION llmq_internal.take_report(report jsonb) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -125,41 +125,41 @@ BEGIN
     ON CONFLICT (endpoint) DO UPDATE
     SET reason = EXCLUDED.reason, until = EXCLUDED.until, noted_at = clock_timestamp();
     IF report ? 'prune' THEN
-        RETURN llmq.prune_step('100 ms');
+        RETURN llmq_internal.prune_step('100 ms');
     END IF;
     RETURN 0;
 END
 $$;
 
 -- What a worker wants to know now and then: see worker_poll.
-CREATE OR REPLACE FUNCTION llmq.worker_facts(own bigint, config_hash text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION llmq_internal.worker_facts(own bigint, config_hash text) RETURNS jsonb
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    config constant jsonb := llmq.worker_config();
+    config constant jsonb := llmq_internal.worker_config();
     hash constant text := md5(config::text);
 BEGIN
     RETURN jsonb_build_object(
         'due_in', (
-            SELECT greatest(llmq.microseconds(next - clock_timestamp()), CASE WHEN next IS NOT NULL THEN 0 END)
+            SELECT greatest(llmq_internal.microseconds(next - clock_timestamp()), CASE WHEN next IS NOT NULL THEN 0 END)
             FROM (
                 SELECT least((SELECT min(d.due_at) FROM llmq.deferred AS d),
                     (SELECT min(w.next_attempt_at) FROM llmq.message_deferred AS w),
                     (SELECT min(l.expires_at) FROM llmq.message_lease AS l WHERE l.expires_at > '-infinity'))) AS t (next)),
         'state', (
             -- Not running: it says hello again, and hears why.
-            SELECT CASE WHEN llmq.is_home() AND state <> 'outdated' THEN state ELSE 'quarantined' END
+            SELECT CASE WHEN llmq_internal.is_home() AND state <> 'outdated' THEN state ELSE 'quarantined' END
             FROM llmq.worker_session WHERE id = own),
-        'workers', (SELECT count(*) FROM llmq.working_sessions()),
-        'rank', (SELECT count(*) FROM llmq.working_sessions() AS w WHERE w.id < own),
-        'breakers', llmq.breakers(),
+        'workers', (SELECT count(*) FROM llmq_internal.working_sessions()),
+        'rank', (SELECT count(*) FROM llmq_internal.working_sessions() AS w WHERE w.id < own),
+        'breakers', llmq_internal.breakers(),
         'config_hash', hash,
         'config', CASE WHEN hash <> config_hash THEN config END);
 END
 $$;
 
 -- Makes ready what is due.  Returns the number of jobs moved.
-CREATE OR REPLACE FUNCTION llmq.promote_deferred(max_rows int) RETURNS int
+CREATE OR REPLACE FUNCTION llmq_internal.promote_deferred(max_rows int) RETURNS int
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off

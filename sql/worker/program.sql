@@ -2,36 +2,36 @@
 -- leave by degrees, and to find out what a broken connection has left behind.
 
 -- Says whether programs listen for new work: submits then NOTIFY (extension/wakeup.c).
-CREATE OR REPLACE FUNCTION llmq.note_listeners(are_there boolean) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.note_listeners(are_there boolean) RETURNS void
 LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_note_listeners_1';
 
 -- Notes which session is a program's, after each of its connections; another kind of
 -- worker has one for life.  One that listens has a session of its own and is alive as long
 -- as that is.  One that does not has it from a pooler: its pid is 0, and it says that it
 -- is alive.
-CREATE OR REPLACE FUNCTION llmq.note_backend(own bigint) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.note_backend(own bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     listens constant boolean := EXISTS (SELECT FROM pg_listening_channels() AS c WHERE c = 'llmq_wake');
     own_pid constant int := CASE WHEN listens THEN pg_backend_pid() ELSE 0 END;
-    began constant timestamptz := llmq.backend_start(pg_backend_pid());
+    began constant timestamptz := llmq_internal.backend_start(pg_backend_pid());
 BEGIN
     UPDATE llmq.worker_session AS w SET pid = own_pid, backend_start = began
     WHERE w.id = own AND (w.pid <> own_pid OR (listens AND w.backend_start <> began));
     IF listens THEN
-        PERFORM llmq.note_listeners(true);
+        PERFORM llmq_internal.note_listeners(true);
     END IF;
 END
 $$;
 
 -- The last program has gone: submits need not NOTIFY any more.
-CREATE OR REPLACE FUNCTION llmq.forget_listeners() RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.forget_listeners() RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.kind = 'program' AND w.pid <> 0) THEN
-        PERFORM llmq.note_listeners(false);
+        PERFORM llmq_internal.note_listeners(false);
     END IF;
 END
 $$;
@@ -62,10 +62,10 @@ BEGIN
             FOR UPDATE SKIP LOCKED)
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP
-        PERFORM llmq.redeliver(llmq.placement(l), false, '0', 'interrupted', 'its worker did not hear that it had it');
+        PERFORM llmq_internal.redeliver(llmq_internal.placement(l), false, '0', 'interrupted', 'its worker did not hear that it had it');
         given_back := given_back + 1;
     END LOOP;
-    RETURN given_back + llmq.return_messages(ARRAY[own], false, false, known_messages);
+    RETURN given_back + llmq_internal.return_messages(ARRAY[own], false, false, known_messages);
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_reconcile IS

@@ -10,13 +10,13 @@ COMMENT ON FUNCTION llmq.lease_ttl() IS
 -- those of a dump that is being loaded, whose home is still to come.
 -- In plpgsql, as all that workers call again and again: what stands in an SQL function is
 -- planned anew by each statement that calls it.
-CREATE OR REPLACE FUNCTION llmq.is_home() RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.is_home() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN NOT EXISTS (
         SELECT FROM llmq.home
-        WHERE system_identifier <> llmq.system_identifier()
+        WHERE system_identifier <> llmq_internal.system_identifier()
             OR database_oid <> (SELECT oid FROM pg_database WHERE datname = current_database()))
         AND (EXISTS (SELECT FROM llmq.home)
             OR NOT EXISTS (SELECT FROM llmq.job) AND NOT EXISTS (SELECT FROM llmq.message));
@@ -25,7 +25,7 @@ $$;
 
 -- Sessions that are gone, or stuck with leases in hand.  A program may lose its connection
 -- and make another: it has the ttl to come back, as long as its last heartbeat is fresh.
-CREATE OR REPLACE FUNCTION llmq.lost_sessions(own bigint) RETURNS SETOF llmq.worker_session
+CREATE OR REPLACE FUNCTION llmq_internal.lost_sessions(own bigint) RETURNS SETOF llmq.worker_session
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -36,29 +36,29 @@ BEGIN
             AND ((w.in_flight > 0 AND w.heartbeat NOT BETWEEN
                     clock_timestamp() - llmq.lease_ttl() AND clock_timestamp() + llmq.lease_ttl())
                 OR ((w.kind = 'server' OR w.heartbeat < clock_timestamp() - llmq.lease_ttl())
-                    AND llmq.backend_start(w.pid) IS DISTINCT FROM w.backend_start));
+                    AND llmq_internal.backend_start(w.pid) IS DISTINCT FROM w.backend_start));
 END
 $$;
-COMMENT ON FUNCTION llmq.lost_sessions(bigint) IS
+COMMENT ON FUNCTION llmq_internal.lost_sessions(bigint) IS
     'workers other than this one that are gone, or stuck with jobs in hand; llmq.worker leaves them out';
 
 -- Sessions that work: not lost, and with leave to call.  Those that drain still have calls.
-CREATE OR REPLACE FUNCTION llmq.working_sessions() RETURNS SETOF llmq.worker_session
+CREATE OR REPLACE FUNCTION llmq_internal.working_sessions() RETURNS SETOF llmq.worker_session
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT w.* FROM llmq.worker_session AS w
     WHERE w.state IN ('running', 'draining')
-        AND NOT EXISTS (SELECT FROM llmq.lost_sessions(NULL) AS l WHERE l.id = w.id)
+        AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS l WHERE l.id = w.id)
 $$;
 
 -- Refuses a worker whose session has ended, or that would work in a copy.  As note_claim it
 -- pins no search_path: its callers do.
-CREATE OR REPLACE FUNCTION llmq.check_session(own bigint) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.check_session(own bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 BEGIN
     IF NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.state = 'running')
-        OR NOT llmq.is_home() THEN
+        OR NOT llmq_internal.is_home() THEN
         RAISE EXCEPTION USING
             ERRCODE = 'object_not_in_prerequisite_state',
             MESSAGE = format('the session of worker %s has ended', own),
@@ -68,7 +68,7 @@ END
 $$;
 
 -- Notes that a worker has something in hand, whose heartbeats count from now on.
-CREATE OR REPLACE FUNCTION llmq.note_claim(own bigint) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.note_claim(own bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 AS $$
 BEGIN
@@ -80,7 +80,7 @@ END
 $$;
 
 -- Whether a worker has jobs or messages under leases.
-CREATE OR REPLACE FUNCTION llmq.holds_leases(worker bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.holds_leases(worker bigint) RETURNS boolean
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT EXISTS (SELECT FROM llmq.lease AS l WHERE l.worker_id = worker)
@@ -95,11 +95,11 @@ AS $$
 DECLARE
     expected constant int := 3;
     began constant timestamptz := coalesce(worker_hello.backend_start,
-        llmq.backend_start(pg_backend_pid()));
+        llmq_internal.backend_start(pg_backend_pid()));
 BEGIN
     state := CASE
         WHEN protocol <> expected THEN 'outdated'
-        WHEN NOT llmq.is_home() THEN 'quarantined'
+        WHEN NOT llmq_internal.is_home() THEN 'quarantined'
         ELSE 'running' END;
     reason := CASE state
         WHEN 'outdated' THEN format(
@@ -120,12 +120,12 @@ BEGIN
         RETURNING w.id INTO worker_id;
     END IF;
     IF state = 'running' THEN
-        PERFORM llmq.takeover(worker_id);
+        PERFORM llmq_internal.takeover(worker_id);
     END IF;
     IF kind = 'program' THEN
-        PERFORM llmq.note_backend(worker_id);
+        PERFORM llmq_internal.note_backend(worker_id);
     END IF;
-    PERFORM llmq.wake_worker(); -- the others' shares are smaller now
+    PERFORM llmq_internal.wake_worker(); -- the others' shares are smaller now
     RETURN NEXT;
 END
 $$;
@@ -168,14 +168,14 @@ BEGIN
             SELECT k.job_id FROM llmq.lease AS k WHERE k.worker_id = own FOR UPDATE SKIP LOCKED)
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP
-        PERFORM llmq.recall_lease(l, 'the worker was stopped while it ran this delivery');
-        PERFORM llmq.redeliver(llmq.placement(l), false, '0', 'interrupted', 'its worker was stopped');
+        PERFORM llmq_internal.recall_lease(l, 'the worker was stopped while it ran this delivery');
+        PERFORM llmq_internal.redeliver(llmq_internal.placement(l), false, '0', 'interrupted', 'its worker was stopped');
     END LOOP;
     DELETE FROM llmq.recall WHERE worker_id = own;
-    PERFORM llmq.return_messages(ARRAY[own], false, false);
-    DELETE FROM llmq.worker_session WHERE id = own AND NOT llmq.holds_leases(own);
-    PERFORM llmq.forget_listeners();
-    PERFORM llmq.wake_worker(); -- the others' shares are larger now
+    PERFORM llmq_internal.return_messages(ARRAY[own], false, false);
+    DELETE FROM llmq.worker_session WHERE id = own AND NOT llmq_internal.holds_leases(own);
+    PERFORM llmq_internal.forget_listeners();
+    PERFORM llmq_internal.wake_worker(); -- the others' shares are larger now
 END
 $$;
 COMMENT ON FUNCTION llmq.worker_goodbye IS 'ends a worker''s session and gives its leases back, uncounted';

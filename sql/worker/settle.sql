@@ -42,7 +42,7 @@ BEGIN
         g.deaths)::llmq.placement)
     INTO owned FROM gone AS g;
 
-    PERFORM llmq.settle_placed(owned, entries);
+    PERFORM llmq_internal.settle_placed(owned, entries);
     RETURN QUERY SELECT p.job_id, 'settled' FROM unnest(owned) AS p;
 
     IF coalesce(cardinality(owned), 0) < jsonb_array_length(entries) THEN
@@ -60,7 +60,7 @@ BEGIN
             IF late.is_locked THEN
                 RETURN QUERY SELECT late.job_id, 'busy';
             ELSE
-                RETURN QUERY SELECT late.job_id, llmq.settle_late(late.job_id, late.entry);
+                RETURN QUERY SELECT late.job_id, llmq_internal.settle_late(late.job_id, late.entry);
             END IF;
         END LOOP;
     END IF;
@@ -72,7 +72,7 @@ COMMENT ON FUNCTION llmq.worker_settle IS
 -- An answer whose lease is no longer its worker's.  It wins if the job is not
 -- final: it is taken from wherever it stands now.  Anything else changes nothing
 -- but the record of attempts.
-CREATE OR REPLACE FUNCTION llmq.settle_late(late_job uuid, entry jsonb) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.settle_late(late_job uuid, entry jsonb) RETURNS text
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -88,13 +88,13 @@ BEGIN
         WHERE job_id = late_job AND delivery = (entry ->> 'delivery')::int AND attempt = 0;
     END IF;
     IF entry ->> 'outcome' = 'succeeded' THEN
-        place := llmq.take_place(late_job, 'an earlier delivery was answered late, and first');
+        place := llmq_internal.take_place(late_job, 'an earlier delivery was answered late, and first');
     END IF;
     IF place.job_id IS NULL THEN
-        PERFORM llmq.record_attempts(jsonb_build_array(entry));
+        PERFORM llmq_internal.record_attempts(jsonb_build_array(entry));
         RETURN 'late';
     END IF;
-    PERFORM llmq.settle_placed(ARRAY[place], jsonb_build_array(entry));
+    PERFORM llmq_internal.settle_placed(ARRAY[place], jsonb_build_array(entry));
     RETURN 'settled';
 END
 $$;
@@ -102,7 +102,7 @@ $$;
 -- Settles entries whose jobs were taken out of their places by the caller.  An answer that
 -- an on_complete waits for is kept for the settler instead, who alone may wait for a
 -- user's function.
-CREATE OR REPLACE FUNCTION llmq.settle_placed(placed llmq.placement[], entries jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.settle_placed(placed llmq.placement[], entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -114,21 +114,21 @@ DECLARE
             AND j.on_complete IS NOT NULL);
 BEGIN
     IF called <> '{}' THEN
-        called := llmq.keep_answers(called, placed, entries);
+        called := llmq_internal.keep_answers(called, placed, entries);
         placed := ARRAY(SELECT p FROM unnest(placed) AS p WHERE p.job_id <> ALL (called));
         entries := (
             SELECT jsonb_agg(e) FROM jsonb_array_elements(entries) AS e
             WHERE (e ->> 'job_id')::uuid <> ALL (called));
     END IF;
     IF placed <> '{}' THEN
-        PERFORM llmq.settle_now(placed, entries);
+        PERFORM llmq_internal.settle_now(placed, entries);
     END IF;
 END
 $$;
 
 -- The same, here and now.  Its callers forbid hash joins, which could read whole tables;
 -- what it joins is as small as the batch, and would be joined each with each.
-CREATE OR REPLACE FUNCTION llmq.settle_now(placed llmq.placement[], entries jsonb) RETURNS void
+CREATE OR REPLACE FUNCTION llmq_internal.settle_now(placed llmq.placement[], entries jsonb) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_hashjoin = on
@@ -139,14 +139,14 @@ DECLARE
 BEGIN
     WITH entry AS MATERIALIZED (
         SELECT e.*, l.queue, l.deliveries, l.deaths
-        FROM llmq.read_answers(entries) AS e JOIN unnest(placed) AS l ON l.job_id = e.job_id
+        FROM llmq_internal.read_answers(entries) AS e JOIN unnest(placed) AS l ON l.job_id = e.job_id
     ), answer AS (
         INSERT INTO llmq.result (job_id, text, json, tool_calls, embedding, model, endpoint,
             finish_reason, input_tokens, output_tokens, cached_tokens, cost, response,
             queue, deliveries, deaths)
         SELECT e.job_id, e.text, e.json, e.tool_calls, e.embedding, e.model,
             e.endpoint, e.finish_reason, e.input_tokens, e.output_tokens, e.cached_tokens,
-            llmq.cost(p, e.input_tokens, e.output_tokens, e.cached_tokens),
+            llmq_internal.cost(p, e.input_tokens, e.output_tokens, e.cached_tokens),
             e.response, e.queue, e.deliveries, e.deaths
         FROM entry AS e LEFT JOIN llmq.endpoint AS p ON p.name = e.endpoint
         RETURNING result.job_id
@@ -154,11 +154,11 @@ BEGIN
     SELECT array_agg(p) INTO done
     FROM answer AS a JOIN unnest(placed) AS p ON p.job_id = a.job_id;
 
-    PERFORM llmq.record_attempts(entries);
+    PERFORM llmq_internal.record_attempts(entries);
     IF done IS NOT NULL THEN
-        PERFORM llmq.emit_messages(done, 'succeeded');
-        PERFORM llmq.notify_done(done);
-        PERFORM llmq.release_dependents(done);
+        PERFORM llmq_internal.emit_messages(done, 'succeeded');
+        PERFORM llmq_internal.notify_done(done);
+        PERFORM llmq_internal.release_dependents(done);
     END IF;
 
     IF coalesce(cardinality(done), 0) < cardinality(placed) THEN
@@ -170,10 +170,10 @@ BEGIN
             WHERE e.outcome <> 'succeeded'
         LOOP
             IF failed.outcome = 'dead' THEN
-                PERFORM llmq.bury(ARRAY[failed.place], failed.error_class, failed.error_message,
+                PERFORM llmq_internal.bury(ARRAY[failed.place], failed.error_class, failed.error_message,
                     failed.text);
             ELSE
-                PERFORM llmq.redeliver(failed.place, failed.counted,
+                PERFORM llmq_internal.redeliver(failed.place, failed.counted,
                     failed.delay * interval '1 microsecond', failed.error_class,
                     failed.error_message);
             END IF;

@@ -8,15 +8,15 @@
 -- Keeps the answers among entries of jobs that have an on_complete, and returns the jobs'
 -- ids.  They are read here as they will be read then: the worker can mend what
 -- PostgreSQL does not take, the settler could not.
-CREATE OR REPLACE FUNCTION llmq.keep_answers(called uuid[], placed llmq.placement[], entries jsonb)
+CREATE OR REPLACE FUNCTION llmq_internal.keep_answers(called uuid[], placed llmq.placement[], entries jsonb)
 RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     kept uuid[];
 BEGIN
-    PERFORM count(a) FROM llmq.read_answers(entries) AS a WHERE a.job_id = ANY (called);
-    PERFORM count(a) FROM llmq.read_attempts(entries) AS a WHERE a.job_id = ANY (called);
+    PERFORM count(a) FROM llmq_internal.read_answers(entries) AS a WHERE a.job_id = ANY (called);
+    PERFORM count(a) FROM llmq_internal.read_attempts(entries) AS a WHERE a.job_id = ANY (called);
     WITH added AS (
         INSERT INTO llmq.answer (job_id, queue, tenant, priority, deliveries, counted, deaths, entry, due_at)
         SELECT p.job_id, p.queue, p.tenant, p.priority, p.deliveries, p.counted, p.deaths, e.value,
@@ -27,7 +27,7 @@ BEGIN
         RETURNING job_id)
     SELECT coalesce(array_agg(a.job_id), '{}') INTO kept FROM added AS a;
     IF kept <> '{}' THEN
-        PERFORM llmq.wake_settler();
+        PERFORM llmq_internal.wake_settler();
     END IF;
     RETURN kept;
 END
@@ -35,7 +35,7 @@ $$;
 
 -- Takes an answer away before it is settled; what it cost is recorded.  The caller holds
 -- the job row.
-CREATE OR REPLACE FUNCTION llmq.take_answer(taken_job uuid) RETURNS llmq.placement
+CREATE OR REPLACE FUNCTION llmq_internal.take_answer(taken_job uuid) RETURNS llmq.placement
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -45,20 +45,20 @@ BEGIN
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    PERFORM llmq.record_attempts(jsonb_build_array(n.entry));
-    RETURN llmq.placement(n);
+    PERFORM llmq_internal.record_attempts(jsonb_build_array(n.entry));
+    RETURN llmq_internal.placement(n);
 END
 $$;
 
 -- What travels with a job, from its answer.
-CREATE OR REPLACE FUNCTION llmq.placement(n llmq.answer) RETURNS llmq.placement
+CREATE OR REPLACE FUNCTION llmq_internal.placement(n llmq.answer) RETURNS llmq.placement
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     SELECT ROW(n.job_id, n.queue, n.tenant, n.priority, n.deliveries, n.counted, n.deaths)::llmq.placement
 $$;
 
 -- Puts the answer of a dead job, if it has one, before the settler again.
-CREATE OR REPLACE FUNCTION llmq.revive_answer(d llmq.dead_job) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.revive_answer(d llmq.dead_job) RETURNS boolean
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -66,7 +66,7 @@ BEGIN
     SET dead = false, failures = 0, due_at = clock_timestamp(), error_message = NULL, deaths = d.deaths
     WHERE job_id = d.job_id AND dead;
     IF FOUND THEN
-        PERFORM llmq.wake_settler();
+        PERFORM llmq_internal.wake_settler();
         RETURN true;
     END IF;
     RETURN false;
@@ -76,7 +76,7 @@ $$;
 -- The answers that are due, the longest first, and one row with job_id NULL and due_in:
 -- microseconds until the next one is due, NULL if there is none, 0 if the limit cut the
 -- list.  In a database that is a copy of another none is, until somebody says so.
-CREATE OR REPLACE FUNCTION llmq.settler_look(max_rows int)
+CREATE OR REPLACE FUNCTION llmq_internal.settler_look(max_rows int)
 RETURNS TABLE (job_id uuid, due_in bigint)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_sort = off
@@ -85,7 +85,7 @@ DECLARE
     now constant timestamptz := clock_timestamp();
     found_rows bigint;
 BEGIN
-    IF NOT EXISTS (SELECT FROM llmq.answer AS n WHERE NOT n.dead) OR NOT llmq.is_home() THEN
+    IF NOT EXISTS (SELECT FROM llmq.answer AS n WHERE NOT n.dead) OR NOT llmq_internal.is_home() THEN
         RETURN QUERY SELECT NULL::uuid, NULL::bigint;
         RETURN;
     END IF;
@@ -95,15 +95,15 @@ BEGIN
         ORDER BY n.due_at LIMIT max_rows;
     GET DIAGNOSTICS found_rows = ROW_COUNT;
     RETURN QUERY SELECT NULL::uuid, CASE WHEN found_rows < max_rows THEN (
-        SELECT llmq.microseconds(min(n.due_at) - now) FROM llmq.answer AS n
+        SELECT llmq_internal.microseconds(min(n.due_at) - now) FROM llmq.answer AS n
         WHERE NOT n.dead AND n.due_at > now) ELSE 0 END;
 END
 $$;
-COMMENT ON FUNCTION llmq.settler_look IS 'finds the answers whose on_complete is to be run, for the settler';
+COMMENT ON FUNCTION llmq_internal.settler_look IS 'finds the answers whose on_complete is to be run, for the settler';
 
 -- Settles an answer, all but its on_complete, and says what that needs.  No row if the
 -- answer is gone or in the hands of another (llmq.cancel).
-CREATE OR REPLACE FUNCTION llmq.settler_settle(answered_job uuid)
+CREATE OR REPLACE FUNCTION llmq_internal.settler_settle(answered_job uuid)
 RETURNS TABLE (role name, function text, argument jsonb, search_path text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -117,7 +117,7 @@ BEGIN
         RETURN;
     END IF;
     DELETE FROM llmq.answer AS k WHERE k.job_id = answered_job;
-    PERFORM llmq.settle_now(ARRAY[llmq.placement(n)], jsonb_build_array(n.entry));
+    PERFORM llmq_internal.settle_now(ARRAY[llmq_internal.placement(n)], jsonb_build_array(n.entry));
     RETURN QUERY
         SELECT j.submitted_by, j.on_complete,
             jsonb_build_object('job_id', j.job_id, 'state', 'succeeded', 'text', r.text, 'json', r.json,
@@ -125,16 +125,16 @@ BEGIN
                 'usage', jsonb_build_object('input_tokens', r.input_tokens,
                     'output_tokens', r.output_tokens, 'cached_tokens', r.cached_tokens),
                 'metadata', j.metadata, 'run_id', j.run_id, 'step', j.step),
-            llmq.search_path_of(j.submitted_by)
+            llmq_internal.search_path_of(j.submitted_by)
         FROM llmq.job AS j JOIN llmq.result AS r ON r.job_id = j.job_id
         WHERE j.job_id = answered_job;
 END
 $$;
-COMMENT ON FUNCTION llmq.settler_settle IS
+COMMENT ON FUNCTION llmq_internal.settler_settle IS
     'settles an answer but for its on_complete, which the settler runs in the same transaction';
 
 -- The search_path that a session of a role would begin with here; NULL: the server's own.
-CREATE OR REPLACE FUNCTION llmq.search_path_of(role name) RETURNS text
+CREATE OR REPLACE FUNCTION llmq_internal.search_path_of(role name) RETURNS text
 LANGUAGE sql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT substr(c, length('search_path=') + 1)
@@ -149,7 +149,7 @@ $$;
 -- An answer could not be settled: it is tried again later, or dead when its tries, as many
 -- as the job may have deliveries, are used up.  Trouble that passes, before the function
 -- was called, is not counted; of what the function does everything is.
-CREATE OR REPLACE FUNCTION llmq.settler_fail(failed_job uuid, message text, is_counted boolean)
+CREATE OR REPLACE FUNCTION llmq_internal.settler_fail(failed_job uuid, message text, is_counted boolean)
 RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -176,12 +176,12 @@ BEGIN
         due_at = clock_timestamp() + random() * least(cap, base * 2 ^ least(n.failures - is_counted::int, 30))
     WHERE k.job_id = failed_job;
     IF n.failures >= allowed THEN
-        PERFORM llmq.record_attempts(jsonb_build_array(n.entry));
-        PERFORM llmq.bury(ARRAY[llmq.placement(n)], 'callback_failed', format(
+        PERFORM llmq_internal.record_attempts(jsonb_build_array(n.entry));
+        PERFORM llmq_internal.bury(ARRAY[llmq_internal.placement(n)], 'callback_failed', format(
             'on_complete failed %s times, the answer is kept; the last time: %s', n.failures, message),
             n.entry ->> 'text');
     END IF;
 END
 $$;
-COMMENT ON FUNCTION llmq.settler_fail IS
+COMMENT ON FUNCTION llmq_internal.settler_fail IS
     'notes that an answer could not be settled: it is tried again later, or dead with class callback_failed';

@@ -5,11 +5,11 @@
 -- whether that was billed, nobody knows.  Returns the number of leases taken.
 -- `restored` says that leases may come from another database, where other workers
 -- had the ids of those that are here: what is older than its worker is not its own.
-CREATE OR REPLACE FUNCTION llmq.takeover(own bigint, restored boolean DEFAULT false) RETURNS bigint
+CREATE OR REPLACE FUNCTION llmq_internal.takeover(own bigint, restored boolean DEFAULT false) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    lost bigint[] := ARRAY(SELECT id FROM llmq.lost_sessions(own));
+    lost bigint[] := ARRAY(SELECT id FROM llmq_internal.lost_sessions(own));
     taken record;
     count bigint := 0;
 BEGIN
@@ -24,27 +24,27 @@ BEGIN
         FOR UPDATE OF j SKIP LOCKED
     LOOP
         BEGIN
-            count := count + llmq.take_lease(taken.job_id, taken.worker_id);
+            count := count + llmq_internal.take_lease(taken.job_id, taken.worker_id);
         EXCEPTION WHEN OTHERS THEN
-            count := count + llmq.give_up_lease(taken.job_id, taken.worker_id, SQLSTATE, SQLERRM);
+            count := count + llmq_internal.give_up_lease(taken.job_id, taken.worker_id, SQLSTATE, SQLERRM);
         END;
     END LOOP;
-    count := count + llmq.return_messages(lost, true, restored);
+    count := count + llmq_internal.return_messages(lost, true, restored);
     DELETE FROM llmq.worker_session AS w
     WHERE w.id = ANY (lost)
-        AND NOT llmq.holds_leases(w.id)
-        AND llmq.backend_start(w.pid) IS DISTINCT FROM w.backend_start; -- one that was only stuck must read what was recalled
+        AND NOT llmq_internal.holds_leases(w.id)
+        AND llmq_internal.backend_start(w.pid) IS DISTINCT FROM w.backend_start; -- one that was only stuck must read what was recalled
     DELETE FROM llmq.recall AS c
     WHERE NOT EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = c.worker_id);
     UPDATE llmq.worker_session AS w SET in_flight = 0
-    WHERE w.id = ANY (lost) AND NOT llmq.holds_leases(w.id);
-    PERFORM llmq.forget_listeners();
+    WHERE w.id = ANY (lost) AND NOT llmq_internal.holds_leases(w.id);
+    PERFORM llmq_internal.forget_listeners();
     RETURN count;
 END
 $$;
 
 -- Takes one lease; the caller holds the job row.  Returns 1, or 0 if it is gone.
-CREATE OR REPLACE FUNCTION llmq.take_lease(taken_job uuid, from_worker bigint) RETURNS int
+CREATE OR REPLACE FUNCTION llmq_internal.take_lease(taken_job uuid, from_worker bigint) RETURNS int
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
@@ -54,8 +54,8 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 0;
     END IF;
-    PERFORM llmq.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
-    PERFORM llmq.redeliver(llmq.placement(l), true, '0', 'interrupted', 'its worker was lost');
+    PERFORM llmq_internal.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
+    PERFORM llmq_internal.redeliver(llmq_internal.placement(l), true, '0', 'interrupted', 'its worker was lost');
     RETURN 1;
 END
 $$;
@@ -63,7 +63,7 @@ $$;
 -- What becomes of a lease that could not be taken, so that one job keeps no worker from
 -- the others: an error that passes leaves it for the next time, any other ends the job
 -- without the effects of its death.  Returns the number of leases taken.
-CREATE OR REPLACE FUNCTION llmq.give_up_lease(
+CREATE OR REPLACE FUNCTION llmq_internal.give_up_lease(
     taken_job uuid, from_worker bigint, code text, message text) RETURNS int
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 AS $$
@@ -80,7 +80,7 @@ BEGIN
         error_class, error_message)
     VALUES (l.job_id, l.queue, l.tenant, l.priority, l.deliveries, l.counted, l.deaths + 1, 'internal',
         format('its worker was lost, and it could not be put back: %s', message));
-    PERFORM llmq.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
+    PERFORM llmq_internal.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
     RETURN 1;
 END
 $$;

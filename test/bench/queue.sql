@@ -219,7 +219,7 @@ $$;
 CREATE PROCEDURE bench.stand_about(amount int, place text, in_queue text)
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM llmq.note_home();
+    PERFORM llmq_internal.note_home();
     CREATE TEMPORARY TABLE made ON COMMIT DROP AS
         SELECT gen_random_uuid() AS job_id FROM generate_series(1, amount);
     INSERT INTO llmq.job (job_id, tenant, scope, idempotency_key, fingerprint, queue, priority, prompt,

@@ -78,14 +78,11 @@ names_all(q{SELECT name AS word, name AS what FROM pg_settings WHERE name LIKE '
 
 # -- what roles are given -----------------------------------------------------
 
-# What views and row security need, and nobody calls himself.
-my $inner = q{'{submitter_role, may_see, visible_tenants, submitter, wait_reason, lost_sessions, queue_lines, outbox_lines, metric_lines}'};
-
 for my $kind (qw(submit admin))
 {
 	$pg->sql("CREATE ROLE $kind; SELECT llmq.grant_$kind('$kind')");
 	my $function = qq{FROM pg_proc AS p WHERE p.pronamespace = 'llmq'::regnamespace
-		AND has_function_privilege('$kind', p.oid, 'EXECUTE') AND p.proname <> ALL ($inner)};
+		AND has_function_privilege('$kind', p.oid, 'EXECUTE')};
 	names_all(qq{SELECT DISTINCT 'llmq.' || p.proname AS word, p.proname AS what $function}, "every function that grant_$kind gives");
 	names_all(qq{SELECT a AS word, p.proname || ' ' || a AS what
 		FROM (SELECT * $function) AS p, unnest(p.proargnames) AS a}, 'and their arguments');
@@ -97,7 +94,7 @@ for my $kind (qw(submit admin))
 		WHERE a.attnum > 0 AND NOT a.attisdropped}, 'and their columns');
 }
 names_all(q{SELECT 'llmq.' || proname AS word, proname AS what FROM pg_proc
-	WHERE pronamespace = 'llmq'::regnamespace AND proname LIKE 'grant\_%' AND proname <> 'grant_routines'}, 'every function that grants');
+	WHERE pronamespace = 'llmq'::regnamespace AND proname LIKE 'grant\_%'}, 'every function that grants');
 
 # -- names in comments and documents ---------------------------------------------
 
@@ -123,6 +120,19 @@ my $tables = read_file('docs/tables.md');
 is(join(' ', grep { $tables !~ /^\| `llmq\.$_`/m } map { $_->{name} } $pg->rows(q{SELECT relname AS name FROM pg_class
 	WHERE relnamespace = 'llmq'::regnamespace AND relkind = 'r'})), '', 'docs/tables.md has a line for every table');
 
+# What is not for users is named where the inside is described, and there by names that are.
+my %inside = map { $_ => 1 } qw(docs/tables.md docs/processes.md CONTRIBUTING.md bgworker/README.md);
+my %internal = map { $_->{name} => 1 } $pg->rows(q{SELECT DISTINCT proname AS name FROM pg_proc WHERE pronamespace = 'llmq_internal'::regnamespace});
+my ($called, $spelled) = map { my $form = $_; join '|', map { sprintf $form, $_ } sort keys %internal } '%s\(', 'llmq\.%s\b';
+for my $paper (@papers)
+{
+	my $text = read_file($paper);
+	my @named = $text =~ /\bllmq_internal\.(\w+)/g;
+	is(join(' ', grep { !$internal{$_} } @named), '', "$paper names no function of schema llmq_internal that is not there");
+	next if $inside{$paper};
+	is(join(' ', @named, $text =~ /(?<![\w.\/])($called|$spelled)/g), '', "$paper names no function that is not for users");
+}
+
 # -- words that jobs come to bear ----------------------------------------------
 
 # The statements of llmq's functions and views in which a pattern occurs.
@@ -130,7 +140,7 @@ sub statements_with
 {
 	my ($pattern) = @_;
 	return grep { /$pattern/ } map { split /;/, $_->{source} =~ s/--.*//gr } $pg->rows(q{
-		SELECT prosrc AS source FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace
+		SELECT prosrc AS source FROM pg_proc WHERE pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace)
 		UNION ALL SELECT pg_get_viewdef(oid) FROM pg_class WHERE relnamespace = 'llmq'::regnamespace AND relkind = 'v'});
 }
 
@@ -166,7 +176,7 @@ explains('every error class of SQL', 'dependency_failed', grep { !$other{$_} } m
 	statements_with(qr/\b(?:bury\w*|redeliver|recall_lease)\s*\(|INTO llmq\.(?:dead_job|attempt)\b|error_class (?:=|IN)/));
 my ($case) = map { /(CASE(?:(?!\bCASE\b).)*END) AS wait_reason/s } statements_with(qr/AS wait_reason/);
 explains('every wait_reason of the view', 'after', $case =~ /'([a-z_]+)'/g);
-explains('every wait_reason of the configuration', 'no_queue', $pg->sql(q{SELECT prosrc FROM pg_proc WHERE oid = 'llmq.wait_reason'::regproc})
+explains('every wait_reason of the configuration', 'no_queue', $pg->sql(q{SELECT prosrc FROM pg_proc WHERE oid = 'llmq_internal.wait_reason'::regproc})
 	=~ /THEN\s+'([a-z_]+)'/g);
 explains('every wait_reason of C', 'no_secret', strings_of('wait_reasons'));
 explains('every SQLSTATE for users', 'PT429', map { /\bfail\(\s*'(\w{5})'/g } statements_with(qr/\bfail\(/));

@@ -337,7 +337,7 @@ $provider->wait_for_calls('held-1', 1);
 ok(wait_for(sub { activity('worker') =~ /^idle: running: 1 calls under way, 1 jobs/ }, 10, 'the worker has a call'), 'a worker that calls says how many');
 $provider->release('held');
 done_with_one_call('held', 'watched', @jobs);
-$pg->sql('UPDATE llmq.home SET system_identifier = system_identifier + 1; SELECT llmq.wake_worker()');
+$pg->sql('UPDATE llmq.home SET system_identifier = system_identifier + 1; SELECT llmq_internal.wake_worker()');
 ok(wait_for(sub { activity('worker') =~ /^idle: quarantined: / }, 20, 'the worker notices'), 'one that may not call says why');
 $pg->sql('SELECT llmq.resume_after_restore()');
 $watcher->disconnect;

@@ -97,7 +97,7 @@ sub try_messages
 	judge("$name: an acknowledgement", 1, @plans);
 	(undef, @plans) = plans($session, "SELECT llmq.enqueue_outbox('t', NULL, 'twice') = llmq.enqueue_outbox('t', NULL, 'twice')");
 	judge("$name: a message that is added twice", 1, @plans);
-	(undef, @plans) = plans($session, 'SELECT llmq.prune_messages(now() - interval \'30 days\', 1000)');
+	(undef, @plans) = plans($session, 'SELECT llmq_internal.prune_messages(now() - interval \'30 days\', 1000)');
 	judge("$name: retention of messages", 1, @plans);
 	return;
 }

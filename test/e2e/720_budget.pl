@@ -111,14 +111,14 @@ my $over = $pg->submit(prompt => 'Go. [job:turn-over]', idempotency_key => 'over
 $provider->wait_for_calls('turn-over', 1);
 
 set_time($TURN - 60);
-$pg->sql('SELECT llmq.wake_worker()');
+$pg->sql('SELECT llmq_internal.wake_worker()');
 $pg->final_state(submit('late', 'counted', 'gemini'));
 is($pg->sql($waits), 'scheduled budget 2032-01-01 00:00:00 0 0', 'a minute before it they wait');
 is($pg->query(q{SELECT llmq.submit('Go.', 'hard-3', tenant => 'hard', queue => 'turn')})->{sqlstate}, 'PT402', 'and the hard one refuses');
 
 # From here on time passes by itself; a change makes the worker look how long it has to wait.
 set_time($TURN - 3);
-$pg->sql('SELECT llmq.wake_worker()');
+$pg->sql('SELECT llmq_internal.wake_worker()');
 for my $tenant (qw(day month year))
 {
 	$provider->wait_for_calls("turn-$tenant-3", 1, 30);

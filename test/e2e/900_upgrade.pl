@@ -76,6 +76,38 @@ sub same_lines
 	return;
 }
 
+# Makes a schema of the name that this version uses, in which every function behind one in C stands a second time.
+sub set_traps
+{
+	$pg->sql(q{CREATE SCHEMA llmq_internal; GRANT USAGE ON SCHEMA llmq_internal TO PUBLIC; DO $$
+		DECLARE
+			f record;
+		BEGIN
+			FOR f IN
+				SELECT proname, pg_get_function_arguments(oid) AS arguments, pg_get_function_result(oid) AS result FROM pg_proc
+				WHERE pronamespace = 'llmq'::regnamespace AND proname ~ '(_as|_now)$|^(wait_look|settler_look|has_program)$'
+			LOOP
+				EXECUTE format('CREATE FUNCTION llmq_internal.%I(%s) RETURNS %s LANGUAGE plpgsql AS $f$ BEGIN RAISE ''trapped''; END $f$',
+					f.proname, f.arguments, f.result);
+			END LOOP;
+		END
+		$$});
+	return;
+}
+
+# Calls what C has to find the other half of: a function, a set, and a procedure.
+sub call_all
+{
+	my ($session, $job, $when) = @_;
+	my $cancelled = $session->query("SELECT llmq.cancel('$job')");
+	is($cancelled->{out}, 'f', "$when a session calls a function that runs as llmq's owner") or diag($cancelled->{err});
+	my $many = $session->query(q{SELECT count(*) FROM llmq.submit_many('[]')});
+	is($many->{out}, '0', "$when a session calls a function that returns a set") or diag($many->{err});
+	my $status = $session->query("CALL llmq.wait('$job')");
+	like($status->{out}, qr/"state": "cancelled"/, "$when a session waits for a job") or diag($status->{err});
+	return;
+}
+
 # What 0.1.0 took for a list of classes.
 my %fallback_on = ('0.1.0' => '{context_length,contxt_length,NULL}');
 
@@ -126,6 +158,16 @@ sub upgrade_from
 	is($pg->sql('SELECT count(*) FROM llmq.outbox'), 1, 'a message waits');
 	is(scalar(my @none = grep { $_->{job} =~ /^$release-/ } $provider->calls), 0, 'nobody has been called');
 
+	# The new module serves the SQL of the release, whoever has made a schema of that name.
+	my $kept = $pg->session;
+	set_traps();
+	call_all($kept, $job{cancelled}, 'before the update');
+	my $refused = $pg->query('ALTER EXTENSION llmq UPDATE');
+	is($refused->{sqlstate}, '42P06', 'the update is refused while there is a schema llmq_internal');
+	like($refused->{err}, qr/HINT:.*RENAME/, 'and says what to do with it');
+	$pg->sql('DROP SCHEMA llmq_internal CASCADE');
+	$pg->sql(q{CREATE FUNCTION llmq.of_a_user() RETURNS int LANGUAGE sql AS 'SELECT 1'});
+
 	# Somebody submits all the time.
 	my $busy = $pg->session;
 	$busy->send("BEGIN; SELECT job_id FROM llmq.submit('Upgrade. [job:$release-late]', 'late'); COMMIT");
@@ -139,6 +181,10 @@ sub upgrade_from
 	is($result->{sqlstate}, '00000', 'ALTER EXTENSION UPDATE succeeds') or diag($result->{err});
 	$pg->start_programs if $pg->has_programs;		# as whatever keeps it running does
 	is($pg->sql(q{SELECT extversion FROM pg_extension WHERE extname = 'llmq'}), $version, 'this is the version then');
+	call_all($kept, $job{cancelled}, 'after the update');
+	$kept->disconnect;
+	is($pg->sql('SELECT llmq.of_a_user()'), 1, "a user's own function stays in schema llmq");
+	$pg->sql('DROP FUNCTION llmq.of_a_user()');
 
 	for my $name (qw(ready running called child late))
 	{
@@ -177,7 +223,37 @@ for my $release (@releases)
 	}
 }
 
+# -- a schema that is there already --------------------------------------------------------------
+
+$pg->create_database('taken');
+$pg->sql('CREATE SCHEMA llmq_internal');
+my $refused = $pg->query('CREATE EXTENSION llmq');
+is($refused->{sqlstate}, '42P06', 'CREATE EXTENSION is refused while there is a schema llmq_internal');
+like($refused->{err}, qr/DETAIL:.*HINT:.*RENAME/s, 'CREATE EXTENSION says why there can be no schema llmq_internal, and what to do with it');
+$pg->sql('ALTER SCHEMA llmq_internal RENAME TO mine; CREATE EXTENSION llmq');
+is($pg->sql(q{SELECT count(*) FROM pg_namespace WHERE nspname IN ('mine', 'llmq_internal')}), 2, 'CREATE EXTENSION succeeds once the schema has another name');
+$pg->sql('DROP EXTENSION llmq CASCADE');
+is($pg->sql(q{SELECT count(*) FROM pg_namespace WHERE nspname = 'llmq_internal'}), 0, 'DROP EXTENSION takes schema llmq_internal with it');
+$pg->disconnect_all;
+
 # -- a module that is older than the SQL -------------------------------------------------------
+
+# This version's module, without the function by which an update knows it.
+my $older = test_dir() . '/older';
+LlmqTest::Cluster::run('cp', '-a', $stage, $older);
+my $library = $older . LlmqTest::Cluster::config('pkglibdir') . '/llmq.so';
+my $renamed = (my $bytes = read_file($library)) =~ s/llmq_module_version_1/llmq_module_version_0/g;
+cmp_ok($renamed, '>', 0, 'there is a function by which an update knows the module');
+open(my $file, '>:raw', $library) or die "$library: $!\n";
+print {$file} $bytes;
+close $file or die "$library: $!\n";
+my $unrestarted = start_cluster(preload => 1, conf => { LlmqTest::Cluster::stage_settings($older) });
+$unrestarted->create_database('app');
+$unrestarted->sql("CREATE EXTENSION llmq VERSION '0.2.0'");
+$refused = $unrestarted->query('ALTER EXTENSION llmq UPDATE');
+is($refused->{sqlstate}, '55000', 'the update is refused by a server that runs an older module');
+like($refused->{err}, qr/HINT:.*Restart the server/, 'the update says that the server must be restarted');
+is($unrestarted->sql(q{SELECT replayed FROM llmq.submit('Hello.', 'one')}), 'f', 'after an update that was refused jobs can be submitted');
 
 $pg->use_database('fresh');
 for my $protocol (1, 2)

@@ -155,7 +155,7 @@ is($pg->wait_for_worker, $worker, 'the worker is the same');
 # -- locks ---------------------------------------------------------------------------------------------
 
 my ($first, $second) = map { $pg->session('app') } 1 .. 2;
-my $lock = q{SELECT llmq.lock_topic(0, 'topic', false)};
+my $lock = q{SELECT llmq_internal.lock_topic(0, 'topic', false)};
 is($first->query("BEGIN; $lock")->{out}, 't', 'a topic is locked');
 is($second->query($lock)->{out}, 'f', 'and another worker does not get it meanwhile');
 is($first->query(q{SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'})->{out}, 0,

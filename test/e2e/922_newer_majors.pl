@@ -41,7 +41,7 @@ $pg->disconnect_all;
 # -- a full queue of notifications ------------------------------------------------------------------------
 
 $pg->insert('queue', name => 'told', notify_done => 't');
-$pg->sql('SELECT llmq.note_listeners(true)');
+$pg->sql('SELECT llmq_internal.note_listeners(true)');
 $pg->insert('destination', topic => 'tell', kind => 'notify', url => 'app_events', max_attempts => 1);
 my $listener = $pg->session('app');
 $listener->query('LISTEN app_events; LISTEN llmq_done');

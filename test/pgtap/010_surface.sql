@@ -25,43 +25,51 @@ SELECT is_empty($$
         AND obj_description(t.oid, 'pg_type') IS NULL
 $$, 'every type has a comment');
 
--- What users find: what roles are given, and what a superuser is told to call.
-CREATE ROLE llmq_user;
-SELECT llmq.grant_submit('llmq_user'), llmq.grant_admin('llmq_user'), llmq.grant_worker('llmq_user');
-CREATE TEMP TABLE public_function (name text);
-INSERT INTO public_function
-SELECT unnest('{submit, submit_many, http_submit, idempotency_begin, idempotency_finish, idempotency_release, step_begin,
-    step_finish, step_release, derive_key, wait, cancel, redrive, redrive_queue, prune, prune_idempotency, check,
-    start_worker, stop_worker, wake_worker, resume_after_restore, grant_submit, grant_admin, grant_worker, lease_ttl, job_id,
-    namespace, uuid5, system_identifier, next_xid, default_queue, worker_hello, worker_heartbeat,
-    worker_goodbye, worker_poll, worker_claim, worker_settle, worker_config}'::text[])
-UNION
-SELECT proname FROM pg_proc
-WHERE pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_user', oid, 'EXECUTE');
+-- \df llmq.* is the manual.
+SELECT set_eq($$ SELECT p.proname::text FROM pg_proc AS p WHERE p.pronamespace = 'llmq'::regnamespace $$,
+    '{submit, submit_many, http_submit, wait, cancel, explain, idempotency_begin, idempotency_finish, idempotency_release,
+      step_begin, step_finish, step_release, enqueue_outbox, outbox_claim, outbox_ack, outbox_nack, derive_key, job_id,
+      namespace, uuid5, redrive, redrive_queue, redrive_outbox, prune, prune_idempotency, check, start_worker, stop_worker,
+      reset_breaker, resume_after_restore, grant_submit, grant_admin, grant_worker, budget_lines, default_queue, lease_ttl,
+      wait_until, worker_hello, worker_poll, worker_claim, worker_settle, worker_claim_messages, worker_settle_messages,
+      worker_draw, worker_heartbeat, worker_drain, worker_reconcile, worker_goodbye}'::text[],
+    'schema llmq has the functions for users, and those that a worker calls, and no other');
+SELECT is_empty($$
+    SELECT p.oid::regprocedure FROM pg_proc AS p
+    WHERE p.pronamespace = 'llmq'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL
+$$, 'every function and procedure in schema llmq has a comment, in each of its forms');
 
 SELECT is_empty($$
-    SELECT f.name FROM public_function AS f
-    WHERE NOT EXISTS (
-        SELECT FROM pg_proc AS p WHERE p.pronamespace = 'llmq'::regnamespace AND p.proname = f.name)
-$$, 'every public function is there');
+    SELECT pg_describe_object(d.classid, d.objid, d.objsubid) FROM pg_depend AS d
+    WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'llmq_internal'::regnamespace
+        AND d.classid <> 'pg_proc'::regclass
+$$, 'schema llmq_internal has functions only');
 SELECT is_empty($$
-    SELECT p.oid::regprocedure FROM pg_proc AS p JOIN public_function AS f ON f.name = p.proname
-    WHERE p.pronamespace = 'llmq'::regnamespace AND obj_description(p.oid, 'pg_proc') IS NULL
-$$, 'and has a comment, in each of its forms');
+    SELECT p.oid::regprocedure FROM pg_proc AS p
+    WHERE p.pronamespace = 'llmq_internal'::regnamespace
+        AND EXISTS (SELECT FROM pg_proc AS q WHERE q.pronamespace = 'llmq'::regnamespace AND q.proname = p.proname)
+$$, 'no function of schema llmq_internal has the name of one in schema llmq');
 
 SELECT isnt((SELECT obj_description(oid, 'pg_extension') FROM pg_extension WHERE extname = 'llmq'), NULL,
     'the extension has a comment');
-SELECT isnt(obj_description('llmq'::regnamespace, 'pg_namespace'), NULL, 'the schema has a comment');
+SELECT is_empty($$
+    SELECT n FROM unnest('{llmq, llmq_internal}'::regnamespace[]) AS n WHERE obj_description(n, 'pg_namespace') IS NULL
+$$, 'both schemas have a comment');
 
 -- -- rights ----------------------------------------------------------------------------------
 
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc AS p
-    WHERE p.pronamespace = 'llmq'::regnamespace
+    WHERE p.pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace)
         AND EXISTS (
             SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
             WHERE a.grantee = 0)
 $$, 'PUBLIC may execute no function');
+
+SELECT is_empty($$
+    SELECT n.nspname FROM pg_namespace AS n, aclexplode(n.nspacl) AS a
+    WHERE n.nspname IN ('llmq', 'llmq_internal') AND a.grantee = 0
+$$, 'PUBLIC may use neither schema');
 
 SELECT is_empty($$
     SELECT c.oid::regclass FROM pg_class AS c, aclexplode(c.relacl) AS a
@@ -70,7 +78,7 @@ $$, 'PUBLIC may read or write no relation');
 
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc AS p
-    WHERE p.pronamespace = 'llmq'::regnamespace AND p.prosecdef
+    WHERE p.pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace) AND p.prosecdef
         AND NOT coalesce(p.proconfig && ARRAY['search_path=pg_catalog, pg_temp'], false)
 $$, 'every definer function pins its search_path');
 
@@ -100,7 +108,7 @@ SELECT throws_ok($$ SET llmq.max_inflight = 1 $$, '42602', NULL,
 -- a backslash is, but in E'...'.
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
-    WHERE p.pronamespace = 'llmq'::regnamespace AND l.lanname IN ('sql', 'plpgsql')
+    WHERE p.pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace) AND l.lanname IN ('sql', 'plpgsql')
         AND position(chr(92) IN regexp_replace(p.prosrc, '\mE''([^'']|'''')*''', '', 'g')) > 0
 $$, 'no function has a backslash outside of an E literal');
 

@@ -27,10 +27,10 @@ SELECT is(llmq.job_id('acme', 'submit', 'order-1'),
     'de413a7d-c694-50e4-a4e6-776871dc978b', 'a job_id does not depend on the search_path');
 RESET search_path;
 
-SELECT is(llmq.system_identifier(), (SELECT system_identifier FROM pg_control_system()),
+SELECT is(llmq_internal.system_identifier(), (SELECT system_identifier FROM pg_control_system()),
     'system_identifier is that of the cluster');
 
-SELECT cmp_ok(llmq.next_xid(), '>', pg_current_xact_id()::text::bigint,
+SELECT cmp_ok(llmq_internal.next_xid(), '>', pg_current_xact_id()::text::bigint,
     'next_xid is beyond the ids given out');
 
 SELECT * FROM finish();

@@ -69,7 +69,7 @@ SELECT is((SELECT to_jsonb(j) - '{fingerprint, submitted_at}'::text[] FROM llmq.
     'every argument is kept in the job');
 SELECT is((SELECT octet_length(fingerprint) FROM llmq.job WHERE idempotency_key = 'key-4'), 32,
     'the fingerprint is a SHA-256');
-SELECT is(llmq.fingerprint('q', text, NULL, json, 'm', json, json, NULL, 'public.f', ids, 'r', text, json),
+SELECT is(llmq_internal.fingerprint('q', text, NULL, json, 'm', json, json, NULL, 'public.f', ids, 'r', text, json),
     sha256(convert_to(jsonb_build_array('q', text, NULL, json, 'm', json, json, NULL, 'public.f', ids, 'r', text, json)::text, 'UTF8')),
     format('of the text of a jsonb array: %s, %s, %s', text, json, ids))
 FROM (VALUES
@@ -80,8 +80,8 @@ FROM (VALUES
     ('null', jsonb 'null', NULL),
     ('1', jsonb '-1e3', NULL),
     ('none', NULL, NULL)) AS v (text, json, ids);
-SELECT is(llmq.fingerprint('q', 'p', NULL, NULL, NULL, NULL, traced, NULL, NULL, NULL, NULL, NULL, NULL),
-    llmq.fingerprint('q', 'p', NULL, NULL, NULL, NULL, plain, NULL, NULL, NULL, NULL, NULL, NULL),
+SELECT is(llmq_internal.fingerprint('q', 'p', NULL, NULL, NULL, NULL, traced, NULL, NULL, NULL, NULL, NULL, NULL),
+    llmq_internal.fingerprint('q', 'p', NULL, NULL, NULL, NULL, plain, NULL, NULL, NULL, NULL, NULL, NULL),
     format('without the trace: %s', traced))
 FROM (VALUES
     (jsonb '{"traceparent": "00-1-2-01", "a": 1}', jsonb '{"a": 1}'),
@@ -99,7 +99,7 @@ SELECT is((SELECT replayed FROM llmq.submit('y', 'key-5')), false,
 
 SELECT is((SELECT count(*) FROM llmq.home), 1::bigint, 'the first submit notes the home of its jobs, once');
 SELECT is((SELECT ROW(h.*)::text FROM llmq.home AS h),
-    (SELECT ROW(llmq.system_identifier(), oid)::text FROM pg_database WHERE datname = current_database()),
+    (SELECT ROW(llmq_internal.system_identifier(), oid)::text FROM pg_database WHERE datname = current_database()),
     'which is this database');
 
 -- Replays give the present state.
@@ -109,12 +109,12 @@ VALUES (llmq.job_id(current_user, 'submit', 'key-3'), 'answer', 'default', 1, 0)
 SELECT is((SELECT state FROM llmq.submit('Now', 'key-3')), 'succeeded', 'a replay tells the present state');
 
 -- insert_jobs, the part in C.
-SELECT is(llmq.insert_jobs('{}'), '{}', 'no jobs give no ids');
+SELECT is(llmq_internal.insert_jobs('{}'), '{}', 'no jobs give no ids');
 SELECT is(
-    (SELECT llmq.insert_jobs(array_agg(j ORDER BY j.job_id DESC)) FROM llmq.job AS j),
+    (SELECT llmq_internal.insert_jobs(array_agg(j ORDER BY j.job_id DESC)) FROM llmq.job AS j),
     '{}', 'jobs whose keys are taken are left out');
 SELECT is(
-    (SELECT llmq.insert_jobs(array_agg(j ORDER BY n DESC)) FROM (
+    (SELECT llmq_internal.insert_jobs(array_agg(j ORDER BY n DESC)) FROM (
         SELECT n, jsonb_populate_record(k, jsonb_build_object('job_id',
             lpad(n::text, 32, '0'))) AS j
         FROM llmq.job AS k, generate_series(1, 3) AS n WHERE k.idempotency_key = 'key-1') AS x),

@@ -60,7 +60,7 @@ SELECT is((SELECT submitted_by FROM llmq.job WHERE idempotency_key = 'definer'),
 
 SET ROLE llmq_test_bob;
 SELECT throws_ok('SELECT * FROM llmq.job', '42501', NULL, 'a submitter cannot read the jobs of others');
-SELECT throws_ok($$ SELECT llmq.submit_as('postgres', 'x', 'k', 'default', NULL, NULL, NULL, NULL, NULL, NULL,
+SELECT throws_ok($$ SELECT llmq_internal.submit_as('postgres', 'x', 'k', 'default', NULL, NULL, NULL, NULL, NULL, NULL,
     NULL, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL) $$, '42501', NULL, 'nor say who it is');
 RESET ROLE;
 

@@ -13,17 +13,17 @@ UPDATE llmq.queue SET max_attempts = 2;
 SELECT results_eq($$ SELECT name, max_attempts FROM llmq.queue_policy $$, $$ VALUES ('default', 2) $$,
     'a row for "default" takes its place');
 
-SELECT is(llmq.try_interval(span), expected, format('"%s" is an interval', span))
+SELECT is(llmq_internal.try_interval(span), expected, format('"%s" is an interval', span))
 FROM (VALUES ('20 s', interval '20 s'), ('500ms', '0.5 s'), ('0.25 s', '0.25 s'), ('2 min', '2 min'),
     ('1 day', '1 day'), ('00:01:30', '90 s')) AS t (span, expected);
-SELECT is(llmq.try_interval(span), NULL, format('"%s" is none', span))
+SELECT is(llmq_internal.try_interval(span), NULL, format('"%s" is none', span))
 FROM unnest('{"", "s", "-1 s", "1 month", "1e3 s", "1 s ago", "99999999999 s", "1 s; 2 s", "infinity"}'::text[]) AS span;
 
-SELECT is(llmq.microseconds('1.5 s'), 1500000::bigint, 'intervals are counted in microseconds');
+SELECT is(llmq_internal.microseconds('1.5 s'), 1500000::bigint, 'intervals are counted in microseconds');
 
 -- -- fallback_on ------------------------------------------------------------------------------
 
-SELECT lives_ok($$ INSERT INTO llmq.queue (name, fallback_on) SELECT 'all', llmq.error_classes() $$,
+SELECT lives_ok($$ INSERT INTO llmq.queue (name, fallback_on) SELECT 'all', llmq_internal.error_classes() $$,
     'each class that an attempt can end with can be in fallback_on');
 SELECT lives_ok($$ INSERT INTO llmq.queue (name, fallback_on) VALUES ('none', '{}'), ('null', NULL) $$, 'as can none');
 

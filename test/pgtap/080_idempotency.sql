@@ -88,7 +88,7 @@ CREATE TEMP TABLE hers AS SELECT * FROM llmq.idempotency_begin('s', 'key-2', 'he
 SELECT is((SELECT outcome FROM hers), 'started', 'another role has keys of its own');
 SELECT ok(llmq.idempotency_finish('s', 'key-2', (SELECT token FROM hers), 200, '1'), 'and finishes them');
 SELECT throws_ok('SELECT * FROM llmq.idempotency', '42501', NULL, 'but sees no rows of others');
-SELECT throws_ok($$ SELECT llmq.idempotency_begin_as('postgres', 's', 'key-2', 'f', '1 s') $$, '42501', NULL,
+SELECT throws_ok($$ SELECT llmq_internal.idempotency_begin_as('postgres', 's', 'key-2', 'f', '1 s') $$, '42501', NULL,
     'and cannot say who it is');
 RESET ROLE;
 SELECT is((SELECT string_agg(tenant, ' ' ORDER BY tenant) FROM llmq.idempotency WHERE idempotency_key = 'key-2'

@@ -92,11 +92,11 @@ RESET ROLE;
 SELECT is((SELECT submitted_by FROM llmq.job WHERE tenant = 'llmq_test_alice'), 'llmq_test_alice', 'and is noted');
 
 -- 402 and 429 come from submit's own checks; what they look like.
-SELECT is(llmq.http_problem('PT429', 'the queue is full', NULL, 'Wait.')::text,
+SELECT is(llmq_internal.http_problem('PT429', 'the queue is full', NULL, 'Wait.')::text,
     ROW(429, '{"Retry-After": "1", "Content-Type": "application/problem+json"}'::jsonb,
         '{"type": "about:blank", "title": "Too Many Requests", "detail": "the queue is full.", "status": 429}'::jsonb)::text,
     '429 says when to retry');
-SELECT is((llmq.http_problem('PT402', 'no', NULL, NULL)).body ->> 'title', 'Payment Required', '402 has its title');
+SELECT is((llmq_internal.http_problem('PT402', 'no', NULL, NULL)).body ->> 'title', 'Payment Required', '402 has its title');
 
 -- The handler's arguments.
 SELECT is((llmq.http_submit('acme', 'POST', '/v1/mail', 'abcdefgh-12345678', '{"prompt": "x"}', 'web',

@@ -74,7 +74,7 @@ SELECT is((SELECT on_complete FROM llmq.job WHERE job_id = :'named'), '"My Schem
 CREATE FUNCTION pg_temp.lease(job uuid) RETURNS int LANGUAGE sql
 AS $$
     INSERT INTO llmq.lease SELECT job, 0, queue, tenant, priority, deliveries + 1, counted, deaths, now(), now() + interval '1 min'
-    FROM llmq.take_place(job, 'test') RETURNING deliveries
+    FROM llmq_internal.take_place(job, 'test') RETURNING deliveries
 $$;
 CREATE FUNCTION pg_temp.settle(job uuid, delivery int, more jsonb DEFAULT '{}') RETURNS text LANGUAGE sql
 AS $$
@@ -111,16 +111,16 @@ SELECT is((SELECT count(*) FROM llmq.lease WHERE job_id = :'a') + (SELECT count(
 SELECT is(pg_temp.state(:'child'), 'blocked', 'its child waits');
 SELECT is(pg_temp.settle(:'a', 7), 'late', 'a second answer is late');
 SELECT is((SELECT string_agg(delivery::text, ' ') FROM llmq.attempt WHERE job_id = :'a'), '7', 'and only its attempts are recorded');
-SELECT results_eq('SELECT job_id FROM llmq.settler_look(10) WHERE job_id IS NOT NULL', ARRAY[:'a'::uuid], 'the settler sees it');
+SELECT results_eq('SELECT job_id FROM llmq_internal.settler_look(10) WHERE job_id IS NOT NULL', ARRAY[:'a'::uuid], 'the settler sees it');
 SELECT is((SELECT invariant FROM llmq.check() WHERE invariant NOT LIKE 'a lease%' LIMIT 1), NULL, 'nothing is broken');
 
 -- -- failing, dying, reviving ----------------------------------------------------------------------
 
-SELECT llmq.settler_fail(:'a', 'first', true), llmq.settler_fail(:'a', 'a passing one', false);
+SELECT llmq_internal.settler_fail(:'a', 'first', true), llmq_internal.settler_fail(:'a', 'a passing one', false);
 SELECT results_eq(format('SELECT failures, dead, error_message FROM llmq.answer WHERE job_id = %L', :'a'), $$VALUES (1, false, 'a passing one')$$,
     'a failure is counted, one that passes is not');
 SELECT is((SELECT error_class FROM llmq.job_status WHERE job_id = :'a'), 'callback_failed', 'the status says that it fails');
-SELECT llmq.settler_fail(:'a', 'second', true);
+SELECT llmq_internal.settler_fail(:'a', 'second', true);
 SELECT results_eq(format('SELECT state, error_class, error_message, text FROM llmq.job_status WHERE job_id = %L', :'a'),
     $$VALUES ('dead', 'callback_failed', 'on_complete failed 2 times, the answer is kept; the last time: second', 'Hi')$$, 'after max_deliveries it is dead');
 SELECT is((SELECT dead FROM llmq.answer WHERE job_id = :'a'), true, 'and its answer is kept');
@@ -128,20 +128,20 @@ SELECT is((SELECT string_agg(topic, ' ') FROM llmq.outbox WHERE job_id = :'a'), 
 SELECT is((SELECT error_class FROM llmq.job_status WHERE job_id = :'child'), 'dependency_failed', 'its child dies of it');
 SELECT is((SELECT billing FROM llmq.attempt WHERE job_id = :'a' AND delivery = 1), 'billed', 'what it cost is on record');
 SELECT is(pg_temp.settle(:'a', 8), 'late', 'a late answer does not wake the dead');
-SELECT is((SELECT count(*) FROM llmq.settler_look(10) WHERE job_id IS NOT NULL), 0::bigint, 'the settler does not see it any more');
-SELECT llmq.settler_fail(:'a', 'third', true);
+SELECT is((SELECT count(*) FROM llmq_internal.settler_look(10) WHERE job_id IS NOT NULL), 0::bigint, 'the settler does not see it any more');
+SELECT llmq_internal.settler_fail(:'a', 'third', true);
 SELECT is((SELECT invariant FROM llmq.check() LIMIT 1), NULL, 'nothing is broken');
 
 SELECT is(llmq.redrive_queue('default', 'callback_failed'), 1::bigint, 'it can be redriven');
 SELECT is(pg_temp.state(:'a') || ' ' || pg_temp.state(:'child'), 'running blocked', 'to be settled, not called; its child waits again');
 SELECT is((SELECT failures || ' ' || deaths FROM llmq.answer WHERE job_id = :'a' AND NOT dead), '0 1', 'with all its tries before it');
-SELECT results_eq(format('SELECT role, function, argument, search_path FROM llmq.settler_settle(%L)', :'a'),
+SELECT results_eq(format('SELECT role, function, argument, search_path FROM llmq_internal.settler_settle(%L)', :'a'),
     format($$VALUES (current_user, '"My Schema"."Do it"(jsonb)', '{"job_id": "%s", "state": "succeeded", "text": "Hi", "json": null,
         "finish_reason": null, "usage": {"input_tokens": null, "output_tokens": null, "cached_tokens": null},
         "metadata": {"m": 1}, "run_id": "run", "step": "one"}'::jsonb, NULL)$$, :'a'), 'the settler settles it and knows whom to call with what');
 SELECT is(pg_temp.state(:'a') || ' ' || pg_temp.state(:'child'), 'succeeded ready', 'it has succeeded, its child is ready');
 SELECT is((SELECT string_agg(topic, ' ' ORDER BY topic) FROM llmq.outbox WHERE job_id = :'a'), 'good sad', 'the message of its success is there');
-SELECT is((SELECT count(*) FROM llmq.settler_settle(:'a')), 0::bigint, 'and that was all');
+SELECT is((SELECT count(*) FROM llmq_internal.settler_settle(:'a')), 0::bigint, 'and that was all');
 SELECT is((SELECT invariant FROM llmq.check() LIMIT 1), NULL, 'nothing is broken');
 
 -- -- cancel, prune ------------------------------------------------------------------------------------
@@ -155,23 +155,23 @@ SELECT is((SELECT count(*) FROM llmq.answer WHERE job_id = :'c'), 0::bigint, 'it
 
 SELECT pg_temp.new_job('d') AS d \gset
 SELECT pg_temp.settle(:'d', pg_temp.lease(:'d'));
-SELECT llmq.settler_fail(:'d', 'no', true), llmq.settler_fail(:'d', 'no', true);
+SELECT llmq_internal.settler_fail(:'d', 'no', true), llmq_internal.settler_fail(:'d', 'no', true);
 UPDATE llmq.dead_job SET died_at = now() - interval '31 days' WHERE job_id = :'d';
 SELECT is(llmq.prune(), 1::bigint, 'prune deletes a dead job');
 SELECT is((SELECT count(*) FROM llmq.answer), 0::bigint, 'and its answer');
 
 -- -- the search_path of a role -------------------------------------------------------------------------
 
-SELECT is(llmq.search_path_of('llmq_caller'), NULL, 'a role without settings has the server''s search_path');
+SELECT is(llmq_internal.search_path_of('llmq_caller'), NULL, 'a role without settings has the server''s search_path');
 ALTER ROLE ALL SET search_path = 'everyone';
-SELECT is(llmq.search_path_of('llmq_caller'), 'everyone', 'or that of all roles');
+SELECT is(llmq_internal.search_path_of('llmq_caller'), 'everyone', 'or that of all roles');
 SELECT set_config('llmq_test.db', current_database(), true);
 DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET search_path = ''base'', "$user"', current_database()); END $$;
-SELECT is(llmq.search_path_of('llmq_caller'), 'base, "$user"', 'or the database''s');
+SELECT is(llmq_internal.search_path_of('llmq_caller'), 'base, "$user"', 'or the database''s');
 ALTER ROLE llmq_caller SET search_path = 'one', 'my two';
-SELECT is(llmq.search_path_of('llmq_caller'), 'one, "my two"', 'or its own');
+SELECT is(llmq_internal.search_path_of('llmq_caller'), 'one, "my two"', 'or its own');
 DO $$ BEGIN EXECUTE format('ALTER ROLE llmq_caller IN DATABASE %I SET search_path = ''here''', current_database()); END $$;
-SELECT is(llmq.search_path_of('llmq_caller'), 'here', 'or its own in this database');
+SELECT is(llmq_internal.search_path_of('llmq_caller'), 'here', 'or its own in this database');
 
 SELECT finish();
 ROLLBACK;

@@ -136,7 +136,7 @@ SELECT pg_temp.finds('INSERT INTO llmq.role_tenant VALUES (''no such role'', ''x
 
 SELECT set_eq('SELECT DISTINCT invariant FROM tried',
     $$ SELECT replace(m[1], '''''', '''') FROM pg_proc, regexp_matches(prosrc, 'SELECT ''((?:[^'']|'''')+)'', ', 'g') AS m
-       WHERE pronamespace = 'llmq'::regnamespace AND proname ~ '^check_(jobs|leases|answers|outbox_messages|configuration)$' $$,
+       WHERE pronamespace = 'llmq_internal'::regnamespace AND proname ~ '^check_(jobs|leases|answers|outbox_messages|configuration)$' $$,
     'each invariant was broken and found');
 SELECT is((SELECT prosrc FROM pg_proc WHERE oid = 'llmq.check()'::regprocedure) ~* 'check_(?!jobs|leases|answers|outbox_messages|configuration)', false,
     'there are no others');

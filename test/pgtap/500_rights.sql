@@ -15,10 +15,11 @@ SELECT llmq.grant_submit('llmq_alice'), llmq.grant_submit('llmq_bob'), llmq.gran
 
 -- -- nothing for PUBLIC ----------------------------------------------------------------------
 
-SELECT ok(NOT has_schema_privilege('llmq_nobody', 'llmq', 'USAGE'), 'a role without rights cannot even look into the schema');
+SELECT ok(NOT has_schema_privilege('llmq_nobody', 'llmq', 'USAGE') AND NOT has_schema_privilege('llmq_nobody', 'llmq_internal', 'USAGE'),
+    'a role without rights cannot even look into the schemas');
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc AS p
-    WHERE p.pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_nobody', p.oid, 'EXECUTE')
+    WHERE p.pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace) AND has_function_privilege('llmq_nobody', p.oid, 'EXECUTE')
 $$, 'it can execute no routine');
 SELECT is_empty($$
     SELECT c.oid::regclass FROM pg_class AS c
@@ -47,8 +48,13 @@ $$, 'and writes nothing itself');
 SELECT is_empty($$
     SELECT p.oid::regprocedure FROM pg_proc AS p
     WHERE p.pronamespace = 'llmq'::regnamespace AND has_function_privilege('llmq_alice', p.oid, 'EXECUTE')
-        AND (p.proname LIKE 'worker\_%' OR p.proname LIKE '%\_as' OR p.proname IN ('redrive', 'prune', 'bury', 'insert_jobs'))
-$$, 'and executes nothing that is a worker''s, an administrator''s or llmq''s own');
+        AND (p.proname LIKE 'worker\_%' OR p.proname IN ('redrive', 'prune'))
+$$, 'a submitter executes nothing that is a worker''s or an administrator''s');
+SELECT set_eq($$
+    SELECT p.proname::text FROM pg_proc AS p
+    WHERE p.pronamespace = 'llmq_internal'::regnamespace AND has_function_privilege('llmq_alice', p.oid, 'EXECUTE')
+$$, ARRAY['submitter_role', 'may_see', 'visible_tenants', 'submitter', 'wait_reason'],
+    'of the functions in llmq_internal a submitter executes those that views and row security call for it');
 
 SET LOCAL ROLE llmq_alice;
 CREATE TEMP TABLE alice AS SELECT * FROM llmq.submit('Hello', 'of-alice', metadata => '{"a": 1}');
@@ -68,8 +74,8 @@ SELECT is((SELECT string_agg(format('%s %s', submitted_by, tenant), ', ') FROM l
     'a submitter sees its own jobs and no other''s');
 SELECT results_eq('SELECT job_id FROM llmq.result', 'SELECT job_id FROM alice', 'its own results and no other''s');
 SELECT results_eq('SELECT job_id FROM llmq.attempt', 'SELECT job_id FROM alice', 'its own attempts and no other''s');
-SELECT is((SELECT llmq.submitter(job_id)::text FROM alice), 'llmq_alice', 'it is told who submitted its own jobs');
-SELECT is((SELECT llmq.submitter(job_id) FROM bob), NULL, 'of another''s it does not even hear that they are there');
+SELECT is((SELECT llmq_internal.submitter(job_id)::text FROM alice), 'llmq_alice', 'it is told who submitted its own jobs');
+SELECT is((SELECT llmq_internal.submitter(job_id) FROM bob), NULL, 'of another''s it does not even hear that they are there');
 SELECT throws_ok('SELECT llmq.cancel(job_id) FROM bob', 'PT404', NULL, 'another''s job cannot be cancelled: there is none');
 SELECT throws_ok($$SELECT llmq.redrive(job_id) FROM alice$$, '42501', NULL, 'redrive is for administrators');
 SELECT throws_ok($$SELECT * FROM llmq.submit('x', 'k', tenant => 'llmq_bob')$$, 'PT403', NULL, 'a foreign tenant cannot be named');
@@ -118,6 +124,20 @@ INSERT INTO public.notes VALUES (2);
 SELECT is((SELECT string_agg(format('%s %s', idempotency_key, submitted_by), ', ' ORDER BY idempotency_key)
     FROM llmq.job WHERE idempotency_key LIKE 'note-%'), 'note-1 llmq_alice, note-2 ' || current_user, 'in a trigger it is the role that fires it');
 
+-- -- a worker outside the server ------------------------------------------------------------------------
+
+CREATE ROLE llmq_remote;
+SELECT llmq.grant_worker('llmq_remote');
+SELECT ok(NOT has_schema_privilege('llmq_remote', 'llmq_internal', 'USAGE'), 'a worker outside the server may not use schema llmq_internal');
+SELECT set_eq($$
+    SELECT p.proname::text FROM pg_proc AS p
+    WHERE p.pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace) AND has_function_privilege('llmq_remote', p.oid, 'EXECUTE')
+$$, ARRAY['worker_hello', 'worker_poll', 'worker_claim', 'worker_settle', 'worker_claim_messages', 'worker_settle_messages', 'worker_draw',
+    'worker_heartbeat', 'worker_drain', 'worker_reconcile', 'worker_goodbye'], 'it executes the functions of a worker, and no other');
+SET LOCAL ROLE llmq_remote;
+SELECT lives_ok($$ SELECT * FROM llmq.worker_hello(3, 'remote', 'program', 0, NULL) $$, 'a worker outside the server can say hello');
+RESET ROLE;
+
 -- -- an administrator, and one who watches ------------------------------------------------------------
 
 SET LOCAL ROLE llmq_admin;
@@ -129,6 +149,11 @@ SELECT throws_ok('SELECT * FROM llmq.job', '42501', NULL, 'and reads no prompt')
 SELECT isnt_empty('SELECT * FROM llmq.queue_status', 'it sees how queues stand');
 SELECT lives_ok('SELECT * FROM llmq.outbox_status', 'and how topics do');
 RESET ROLE;
+SELECT set_eq($$
+    SELECT p.proname::text FROM pg_proc AS p
+    WHERE p.pronamespace = 'llmq_internal'::regnamespace AND has_function_privilege('llmq_admin', p.oid, 'EXECUTE')
+$$, ARRAY['submitter_role', 'may_see', 'visible_tenants', 'submitter', 'wait_reason', 'lost_sessions', 'queue_lines', 'outbox_lines',
+    'metric_lines'], 'of the functions in llmq_internal an administrator executes those that views and row security call for it');
 
 SET LOCAL ROLE llmq_watch;
 SELECT cmp_ok((SELECT count(*) FROM llmq.job_status), '>=', 5::bigint, 'pg_monitor sees all jobs');
@@ -162,7 +187,7 @@ SET LOCAL ROLE llmq_admin;
 SELECT throws_ok('SELECT llmq.cancel(job_id) FROM left_over', 'PT404', NULL, 'nor is it an administrator''s who is no superuser');
 RESET ROLE;
 SELECT is((SELECT s.metadata FROM llmq.job_status AS s JOIN left_over USING (job_id)), '{"g": 1}', 'a superuser sees it in full');
-SELECT is((SELECT count(*) FROM left_over, llmq.wait_look(job_id, session_user)), 1::bigint, 'can wait for it');
+SELECT is((SELECT count(*) FROM left_over, llmq_internal.wait_look(job_id, session_user)), 1::bigint, 'can wait for it');
 SELECT is((SELECT count(*) FROM left_over, llmq.explain(job_id) AS e WHERE e.event = 'submitted'), 1::bigint, 'has it explained');
 SELECT lives_ok($$SELECT llmq.submit('After.', 'after-gone', after => ARRAY[job_id]) FROM left_over$$, 'can come after it');
 SELECT is((SELECT llmq.cancel(job_id) FROM left_over), true, 'and can cancel it');

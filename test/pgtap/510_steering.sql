@@ -7,7 +7,7 @@ SELECT llmq.stop_worker();
 CREATE FUNCTION pg_temp.new_job(key text, queue text DEFAULT 'default') RETURNS uuid LANGUAGE sql
 AS $$ SELECT job_id FROM llmq.submit('Hello', key, queue => queue) $$;
 CREATE FUNCTION pg_temp.kill(job uuid, class text) RETURNS void LANGUAGE sql
-AS $$ SELECT llmq.bury(ARRAY[llmq.take_place(job, 'test')], class, 'it was to be') $$;
+AS $$ SELECT llmq_internal.bury(ARRAY[llmq_internal.take_place(job, 'test')], class, 'it was to be') $$;
 
 -- -- cancel --------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ SELECT set_eq(format('SELECT dedupe_key FROM llmq.message WHERE job_id = %L', :'
 INSERT INTO llmq.queue (name, retention) VALUES ('short', '1 day'), ('long', '1 year');
 CREATE TEMP TABLE old AS
     SELECT pg_temp.new_job(queue || i, queue) AS job_id, queue FROM unnest('{short,long}'::text[]) AS queue, generate_series(1, 3) AS i;
-SELECT llmq.take_place(job_id, 'test') FROM old;
+SELECT llmq_internal.take_place(job_id, 'test') FROM old;
 INSERT INTO llmq.result (job_id, queue, deliveries, deaths, created_at) SELECT job_id, queue, 1, 0, now() - interval '2 days' FROM old;
 INSERT INTO llmq.attempt (job_id, delivery, attempt, started_at, outcome, billing) SELECT job_id, 1, 1, now(), 'success', 'none' FROM old;
 INSERT INTO llmq.message (tenant, topic, dedupe_key, job_id) SELECT current_user, 't', job_id, job_id FROM old;
@@ -80,14 +80,14 @@ CREATE TEMP TABLE mixed AS SELECT pg_temp.new_job('mixed' || i, 'mixed') AS job_
 SELECT llmq.cancel(job_id) FROM mixed;
 UPDATE llmq.cancelled_job SET cancelled_at = now() - interval '2 days' WHERE queue = 'mixed';
 INSERT INTO public.child SELECT job_id FROM mixed WHERE i = 1;
-SELECT is(llmq.take_report('{"prune": true}'), 3::bigint, 'an error of any class keeps the job whose deletion raises it, and no other');
+SELECT is(llmq_internal.take_report('{"prune": true}'), 3::bigint, 'an error of any class keeps the job whose deletion raises it, and no other');
 SELECT is((SELECT array_agg((k.job_id, k.error)::text) FROM llmq.kept_job AS k),
     (SELECT ARRAY[(job_id, 'division by zero')::text] FROM mixed WHERE i = 1), 'it is on record, with its error');
 SELECT last_value AS refused FROM public.refused \gset
-SELECT is(llmq.take_report('{"prune": true}'), 0::bigint, 'a worker has nothing more to delete');
+SELECT is(llmq_internal.take_report('{"prune": true}'), 0::bigint, 'a worker has nothing more to delete');
 SELECT is((SELECT last_value FROM public.refused), :refused::bigint, 'and does not try that one again');
 UPDATE llmq.kept_job SET tried_at = now() - interval '25 hours';
-SELECT is(llmq.take_report('{"prune": true}'), 0::bigint, 'until a day later');
+SELECT is(llmq_internal.take_report('{"prune": true}'), 0::bigint, 'until a day later');
 SELECT cmp_ok((SELECT last_value FROM public.refused), '>', :refused::bigint, 'then it does');
 DROP TRIGGER refuse ON public.child;
 SELECT is(llmq.prune(), 1::bigint, 'prune tries it at once');
@@ -115,8 +115,8 @@ CREATE TEMP TABLE slow AS SELECT pg_temp.new_job('slow' || i, 'mixed') AS job_id
 SELECT llmq.cancel(job_id) FROM slow;
 UPDATE llmq.cancelled_job SET cancelled_at = now() - interval '2 days' WHERE queue = 'mixed';
 INSERT INTO public.child SELECT job_id FROM slow;
-SELECT is(llmq.take_report('{"prune": true}'), 1::bigint, 'a worker looks after its calls between two slow deletions');
-SELECT is(llmq.take_report('{"prune": true}'), 1::bigint, 'and goes on with the next step');
+SELECT is(llmq_internal.take_report('{"prune": true}'), 1::bigint, 'a worker looks after its calls between two slow deletions');
+SELECT is(llmq_internal.take_report('{"prune": true}'), 1::bigint, 'and goes on with the next step');
 SELECT cmp_ok((SELECT count(*) FROM public.child), '>=', 6::bigint, 'with the next job');
 SELECT is(llmq.prune(), (SELECT count(*) FROM slow JOIN llmq.job USING (job_id)), 'prune takes the time that it needs');
 SELECT is_empty('SELECT * FROM public.child', 'to delete them all');

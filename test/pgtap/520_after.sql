@@ -12,7 +12,7 @@ CREATE FUNCTION pg_temp.settle(job uuid, outcome text) RETURNS void LANGUAGE plp
 AS $$
 BEGIN
     INSERT INTO llmq.lease SELECT job, 0, queue, tenant, priority, deliveries + 1, counted, deaths, now(), now() + interval '1 min'
-    FROM llmq.take_place(job, 'test');
+    FROM llmq_internal.take_place(job, 'test');
     PERFORM llmq.worker_settle(0, jsonb_build_array(jsonb_build_object('job_id', job,
         'delivery', (SELECT deliveries FROM llmq.lease WHERE job_id = job), 'outcome', outcome, 'error_class', 'auth', 'text', 'Hi',
         'attempts', '[{"attempt": 1, "started_at": 0, "outcome": "success", "billing": "none"}]'::jsonb)));
@@ -48,7 +48,7 @@ SELECT pg_temp.settle(:'b', 'succeeded');
 SELECT is(pg_temp.state(:'c'), 'ready', 'then it is ready too');
 
 SELECT pg_temp.new_job('e', ARRAY[:'a']::uuid[]) AS e \gset
-SELECT llmq.resolve_fresh(100);
+SELECT llmq_internal.resolve_fresh(100);
 SELECT is(pg_temp.state(:'e'), 'ready', 'a parent that succeeded before is seen at the child''s own commit');
 
 -- -- death and revival ---------------------------------------------------------------------------------------
@@ -73,7 +73,7 @@ SELECT count(pg_temp.new_job('chain-' || i, ARRAY[llmq.job_id(current_user, 'sub
 SELECT pg_temp.settle(:'p', 'dead');
 SELECT is((SELECT count(*) FROM llmq.dead_job AS d JOIN llmq.job AS j USING (job_id) WHERE j.idempotency_key LIKE 'chain-%'),
     1001::bigint, 'a chain of 1,200 dies, 1,000 of it at once');
-SELECT llmq.resolve_fresh(2000);
+SELECT llmq_internal.resolve_fresh(2000);
 SELECT is((SELECT count(*) FROM llmq.dead_job AS d JOIN llmq.job AS j USING (job_id) WHERE j.idempotency_key LIKE 'chain-%'),
     1201::bigint, 'and the rest at the next look');
 SELECT llmq.redrive(:'p');

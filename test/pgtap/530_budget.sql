@@ -5,17 +5,17 @@ SELECT no_plan();
 
 -- -- periods, over years -------------------------------------------------------------------------
 
-SELECT is(llmq.period_start('1 month', '2026-02-28 23:59:59.9+00'), '2026-02-01 00:00+00'::timestamptz, 'a month begins with its first day');
-SELECT is(llmq.period_end('1 month', '2024-02-29 12:00+00'), '2024-03-01 00:00+00'::timestamptz, 'and ends with its last, in leap years too');
-SELECT is(llmq.period_start('1 day', '2026-07-01 01:00+02'), '2026-06-30 00:00+00'::timestamptz, 'days are those of UTC');
-SELECT is(llmq.period_start('3 months', '2026-12-31 00:00+00'), '2026-10-01 00:00+00'::timestamptz, 'quarters begin in January, April, July and October');
-SELECT is(llmq.period_start('1 year', '2026-12-31 00:00+00'), '2026-01-01 00:00+00'::timestamptz, 'years with January');
-SELECT is(llmq.period_start('10 s', '2026-01-01 00:00:19.99+00'), '2026-01-01 00:00:10+00'::timestamptz, 'short ones count from 2000-01-01');
+SELECT is(llmq_internal.period_start('1 month', '2026-02-28 23:59:59.9+00'), '2026-02-01 00:00+00'::timestamptz, 'a month begins with its first day');
+SELECT is(llmq_internal.period_end('1 month', '2024-02-29 12:00+00'), '2024-03-01 00:00+00'::timestamptz, 'and ends with its last, in leap years too');
+SELECT is(llmq_internal.period_start('1 day', '2026-07-01 01:00+02'), '2026-06-30 00:00+00'::timestamptz, 'days are those of UTC');
+SELECT is(llmq_internal.period_start('3 months', '2026-12-31 00:00+00'), '2026-10-01 00:00+00'::timestamptz, 'quarters begin in January, April, July and October');
+SELECT is(llmq_internal.period_start('1 year', '2026-12-31 00:00+00'), '2026-01-01 00:00+00'::timestamptz, 'years with January');
+SELECT is(llmq_internal.period_start('10 s', '2026-01-01 00:00:19.99+00'), '2026-01-01 00:00:10+00'::timestamptz, 'short ones count from 2000-01-01');
 SELECT is_empty($$
     SELECT t, p FROM generate_series('1999-12-30 07:11+00'::timestamptz, '2027-01-01', '61 hours 13 min') AS t,
         unnest('{1 month, 1 day, 7 days, 90 min, 5 months, 1 year, 1 mon 1 day, 2 years 617 hours}'::interval[]) AS p
-    WHERE t < llmq.period_start(p, t) OR t >= llmq.period_end(p, t)
-        OR llmq.period_start(p, llmq.period_end(p, t)) <> llmq.period_end(p, t)
+    WHERE t < llmq_internal.period_start(p, t) OR t >= llmq_internal.period_end(p, t)
+        OR llmq_internal.period_start(p, llmq_internal.period_end(p, t)) <> llmq_internal.period_end(p, t)
 $$, 'every time is in its period, and periods lie one behind the other without a gap');
 
 -- -- a hard budget ---------------------------------------------------------------------------------
@@ -26,7 +26,7 @@ VALUES ('main', 'openai_chat', 'http://127.0.0.1:9/v1', 'm', 10, 1, 100);
 INSERT INTO llmq.role_tenant SELECT current_user, t FROM unnest('{hard,soft,free}'::text[]) AS t;
 INSERT INTO llmq.budget (tenant, period, max_cost, max_tokens, hard)
 VALUES ('hard', '1 year', 1, NULL, true), ('soft', '1 year', NULL, 1000, false);
-INSERT INTO llmq.home SELECT llmq.system_identifier(), oid FROM pg_database WHERE datname = current_database();
+INSERT INTO llmq.home SELECT llmq_internal.system_identifier(), oid FROM pg_database WHERE datname = current_database();
 SELECT worker_id AS own FROM llmq.worker_hello(3, 'budget', 'program', pg_backend_pid(), NULL) \gset
 
 -- What a worker makes of the ready jobs of a tenant; each call uses so many tokens.
@@ -87,14 +87,14 @@ SELECT is((SELECT wait_until::date FROM llmq.job_status JOIN llmq.job USING (job
     (date_trunc('year', now() AT TIME ZONE 'UTC') + interval '1 year')::date, 'until the period turns');
 SELECT is((SELECT error_class FROM llmq.job_status JOIN llmq.job USING (job_id) WHERE idempotency_key = 's7'), NULL, 'that is no error');
 UPDATE llmq.budget SET max_tokens = 100000 WHERE tenant = 'soft';
-SELECT llmq.promote_deferred(100);
+SELECT llmq_internal.promote_deferred(100);
 SELECT is(pg_temp.run(:own, 'soft', 1, 1), 4::bigint, 'a budget that is raised lets those go that wait');
 
 -- -- folding --------------------------------------------------------------------------------------------
 
 UPDATE llmq.spending SET at = at - interval '2 s';
 CREATE TEMP TABLE before AS SELECT tenant, cost, tokens FROM llmq.budget_status;
-SELECT llmq.fold_spending();
+SELECT llmq_internal.fold_spending();
 SELECT is_empty('SELECT FROM llmq.spending', 'what was spent is folded');
 SELECT results_eq('SELECT tenant, cost, tokens FROM llmq.budget_status ORDER BY tenant', 'SELECT * FROM before ORDER BY tenant',
     'into one row a tenant, and is the same');

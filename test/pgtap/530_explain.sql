@@ -31,7 +31,7 @@ SELECT is((SELECT detail FROM llmq.explain(:'child') LIMIT 1), 'queue default, b
 
 -- -- two deliveries, then an answer -------------------------------------------------------------------
 
-SELECT llmq.take_place(:'job', 'test');
+SELECT llmq_internal.take_place(:'job', 'test');
 SELECT submitted_at AS t0 FROM llmq.job WHERE job_id = :'job' \gset
 INSERT INTO llmq.attempt (job_id, delivery, attempt, endpoint, started_at, duration, outcome, http_status, error_class, error_message, retry_after, billing)
 VALUES
@@ -65,14 +65,14 @@ SELECT llmq.cancel(:'later');
 RESET ROLE;
 SELECT results_eq(format('SELECT event, detail FROM llmq.explain(%L)', :'later'), $$VALUES
     ('submitted', format('queue default, by llmq_alice, not before %s', now() + '1 h')), ('cancelled', 'by llmq_alice')$$, 'who cancelled a job is named');
-SELECT llmq.bury(ARRAY[llmq.take_place(:'child', 'test')], 'dependency_failed', 'words');
+SELECT llmq_internal.bury(ARRAY[llmq_internal.take_place(:'child', 'test')], 'dependency_failed', 'words');
 SELECT is((SELECT concat_ws(' ', event, detail) FROM llmq.explain(:'child') OFFSET 1), 'dead dependency_failed: words', 'what a job died of too');
 
 SELECT job_id AS kept FROM llmq.submit('Hello', 'kept') \gset
-SELECT llmq.take_place(:'kept', 'test');
+SELECT llmq_internal.take_place(:'kept', 'test');
 INSERT INTO llmq.answer (job_id, queue, tenant, priority, deliveries, counted, deaths, failures, error_message, due_at, entry)
 VALUES (:'kept', 'default', 'postgres', 0, 1, 0, 0, 2, 'words', now(), jsonb_build_object('job_id', :'kept', 'delivery', 1, 'attempts', jsonb_build_array(
-    jsonb_build_object('attempt', 1, 'endpoint', 'main', 'started_at', llmq.microseconds(clock_timestamp() - 'epoch'), 'duration', 1, 'outcome', 'success',
+    jsonb_build_object('attempt', 1, 'endpoint', 'main', 'started_at', llmq_internal.microseconds(clock_timestamp() - 'epoch'), 'duration', 1, 'outcome', 'success',
         'http_status', 200, 'billing', 'billed'))));
 SELECT is(pg_temp.life(:'kept'), 'submitted, claimed 1, call 1 1 200, answered 1', 'an answer that is not settled yet has its calls with it');
 SELECT is((SELECT detail FROM llmq.explain(:'kept') WHERE event = 'answered'), 'on_complete failed 2 times: words', 'and how its on_complete fares');

@@ -14,7 +14,7 @@ AS $$
 $$;
 CREATE FUNCTION pg_temp.take(VARIADIC jobs uuid[]) RETURNS text LANGUAGE sql
 AS $$
-    SELECT llmq.takeover(NULL);
+    SELECT llmq_internal.takeover(NULL);
     SELECT string_agg(state, ' ' ORDER BY o) FROM unnest(jobs) WITH ORDINALITY AS u (id, o) JOIN llmq.job_status ON job_id = id
 $$;
 
@@ -23,9 +23,9 @@ $$;
 SELECT pg_temp.lease('n1', '{"max_deliveries": 2.0, "max_attempts": 3.0}') AS a, pg_temp.lease('n2', '{"max_deliveries": 1.0}') AS b \gset
 DELETE FROM llmq.ready;
 SELECT is(pg_temp.take(:'a', :'b'), 'ready dead', 'max_deliveries may be written 2.0');
-SELECT is(llmq.worker_policy('{"max_attempts": 3.0, "deadline": "2 s", "require_json": true}'),
+SELECT is(llmq_internal.worker_policy('{"max_attempts": 3.0, "deadline": "2 s", "require_json": true}'),
     '{"max_attempts": 3, "deadline": 2000000, "require_json": true}', 'the worker gets whole numbers as such');
-SELECT is(llmq.worker_policy('{"max_attempts": 3.0}') ->> 'max_attempts', '3', 'in their spelling too');
+SELECT is(llmq_internal.worker_policy('{"max_attempts": 3.0}') ->> 'max_attempts', '3', 'in their spelling too');
 
 -- -- a lost worker's jobs ------------------------------------------------------------------------
 
@@ -62,9 +62,9 @@ SELECT throws_ok(format($$SELECT * FROM llmq.submit('Hello', 'w1', outbox => jso
 SELECT job_id AS job FROM llmq.submit('Hello', 'w2', tenant => pg_temp.wide(255), outbox => jsonb_build_array(
     jsonb_build_object('topic', 't', 'on', 'dead', 'dedupe_key', pg_temp.wide(400)),
     jsonb_build_object('topic', pg_temp.wide(128), 'on', 'dead'))) \gset
-SELECT llmq.bury(ARRAY[llmq.take_place(:'job', 'test')], 'auth', 'it was to be');
+SELECT llmq_internal.bury(ARRAY[llmq_internal.take_place(:'job', 'test')], 'auth', 'it was to be');
 SELECT llmq.redrive(:'job');
-SELECT llmq.bury(ARRAY[llmq.take_place(:'job', 'test')], 'auth', 'it was to be');
+SELECT llmq_internal.bury(ARRAY[llmq_internal.take_place(:'job', 'test')], 'auth', 'it was to be');
 SELECT is((SELECT count(*) FROM llmq.message WHERE job_id = :'job'), 4::bigint, 'the longest fit, with the longest tenant');
 
 -- -- configuration --------------------------------------------------------------------------------
@@ -88,10 +88,10 @@ FROM span, unnest('{-1 s, 101 years, 178000000 years, 361 days -1 year, 10000 ye
 SELECT lives_ok(pg_temp.insert_with(table_name, columns || spans), format('those of %s can all be 100 years', table_name))
 FROM (SELECT table_name, columns, jsonb_object_agg(attname, '100 years') AS spans FROM span GROUP BY 1, 2) AS s;
 
-SELECT llmq.worker_config() IS NOT NULL AS read \gset
+SELECT llmq_internal.worker_config() IS NOT NULL AS read \gset
 SELECT ok(:'read', 'the worker can read them');
-SELECT job_id AS job, llmq.take_place(job_id, 'test') AS place FROM llmq.submit('Hello', 's1', queue => 'sound') \gset
-SELECT is(llmq.redeliver(:'place', false, interval '100 years' - interval '1 day', NULL, NULL), 'deferred', 'and count with them');
+SELECT job_id AS job, llmq_internal.take_place(job_id, 'test') AS place FROM llmq.submit('Hello', 's1', queue => 'sound') \gset
+SELECT is(llmq_internal.redeliver(:'place', false, interval '100 years' - interval '1 day', NULL, NULL), 'deferred', 'and count with them');
 SELECT is(llmq.prune(), 0::bigint, 'so can prune');
 
 SELECT throws_ok(pg_temp.insert_with(table_name, columns || jsonb_build_object(name, value)), '23514', NULL,

@@ -94,7 +94,7 @@ SELECT is((:'row'::jsonb ->> 'created_at')::bigint, (SELECT (extract(epoch FROM 
     'its time in microseconds');
 
 SAVEPOINT broken;
-CREATE OR REPLACE FUNCTION llmq.webhook_body(m llmq.message) RETURNS text LANGUAGE plpgsql STABLE
+CREATE OR REPLACE FUNCTION llmq_internal.webhook_body(m llmq.message) RETURNS text LANGUAGE plpgsql STABLE
 AS $$ BEGIN IF m.dedupe_key = 'broken' THEN RAISE 'not this one'; END IF; RETURN '{}'; END $$;
 SELECT pg_temp.say('torn', 'broken') AS broken, pg_temp.say('torn', 'whole') AS whole \gset
 SELECT throws_ok(format('SELECT pg_temp.claimed(%s, ''torn'')', :worker), 'P0001', 'not this one', 'a message that cannot be read fails the claim');
@@ -188,7 +188,7 @@ SELECT is(pg_temp.body(:worker, 't1') -> 'data', jsonb_build_object('k', 2, 'job
 SELECT is(pg_temp.body(:worker, 't2') #> '{data,job}', jsonb_build_object('id', :'dead', 'state', 'dead', 'text', NULL, 'model', NULL, 'finish_reason', NULL,
     'usage', NULL, 'error_class', 'refusal', 'error_message', 'no'), 'that of a dead one says why');
 UPDATE llmq.message_lease SET worker_id = NULL, token = gen_random_uuid(), expires_at = now() WHERE topic IN ('t1', 't2');
-SELECT llmq.delete_jobs(ARRAY[:'done', :'dead']::uuid[]) AS deleted \gset
+SELECT llmq_internal.delete_jobs(ARRAY[:'done', :'dead']::uuid[]) AS deleted \gset
 SELECT pg_temp.poll(:worker, 0, 'x') AS polled \gset
 SELECT is(pg_temp.body(:worker, 't1') -> 'data', '{"k": 2, "job": 3}', 'one whose job retention has deleted goes out without it');
 
@@ -212,8 +212,8 @@ SELECT results_eq(format($$SELECT topic, count(id), count(*) FILTER (WHERE id IS
 -- -- notifications -----------------------------------------------------------------------------------
 
 SELECT pg_temp.say('n', 'n1') AS n1, pg_temp.say('n', 'n2', jsonb_build_object('x', repeat('x', 9000))) AS n2 \gset
-SELECT is(llmq.notify_body(m)::jsonb - 'timestamp', '{"type": "n", "data": {}}', 'a notification has the body of a webhook') FROM llmq.message AS m WHERE id = :n1;
-SELECT is(llmq.notify_body(m)::jsonb - 'timestamp', jsonb_build_object('type', 'n', 'id', :n2), 'one that would be too long says where it is') FROM llmq.message AS m WHERE id = :n2;
+SELECT is(llmq_internal.notify_body(m)::jsonb - 'timestamp', '{"type": "n", "data": {}}', 'a notification has the body of a webhook') FROM llmq.message AS m WHERE id = :n1;
+SELECT is(llmq_internal.notify_body(m)::jsonb - 'timestamp', jsonb_build_object('type', 'n', 'id', :n2), 'one that would be too long says where it is') FROM llmq.message AS m WHERE id = :n2;
 SELECT results_eq(format($$SELECT id, body FROM llmq.worker_claim_messages(%s, '[{"topic": "n", "kind": "notify", "after": 0, "max": 10, "url": "channel"}]')$$, :worker),
     format('VALUES (%s::bigint, NULL::text), (%s, NULL)', :n1, :n2), 'notifications are sent by the claim, and come back without a body');
 SELECT is((SELECT count(*) FROM llmq.message_done WHERE id IN (:n1, :n2) AND sent_at IS NOT NULL AND attempts = 1), 2::bigint, 'they are done');

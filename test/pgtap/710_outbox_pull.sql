@@ -91,13 +91,13 @@ SET LOCAL ROLE llmq_ben;
 SELECT id AS ann, token AS token FROM llmq.outbox_claim('t') \gset
 SELECT is((SELECT tenant FROM llmq.outbox WHERE id = :ann), 'llmq_ann', 'but those of tenants that it may name');
 SELECT throws_ok('SELECT llmq.redrive_outbox()', '42501', NULL, 'redriving is for administrators');
-SELECT throws_ok('SELECT llmq.visible_tenants_as(''llmq_ann'')', '42501', NULL, 'nobody asks in another''s name');
+SELECT throws_ok('SELECT llmq_internal.visible_tenants_as(''llmq_ann'')', '42501', NULL, 'nobody asks in another''s name');
 RESET ROLE;
 DELETE FROM llmq.role_tenant;
 SET LOCAL ROLE llmq_ben;
 SELECT is(llmq.outbox_ack(:ann, :'token'), false, 'who may name a tenant no more acknowledges nothing of it');
 SET LOCAL ROLE llmq_boss;
-SELECT is(llmq.visible_tenants(), NULL, 'an administrator sees all tenants');
+SELECT is(llmq_internal.visible_tenants(), NULL, 'an administrator sees all tenants');
 SELECT is((SELECT count(*) FROM llmq.outbox), (SELECT count(*) FROM llmq.outbox_event), 'in both views');
 SELECT ok(llmq.outbox_ack(:ann, :'token'), 'and acknowledges for all');
 SELECT is(pg_temp.claimed('t', '1', '30 s'), :'m1', 'and pulls of all');
@@ -115,10 +115,10 @@ SELECT is((SELECT count(*) FROM llmq.message WHERE id = :m1), 0::bigint, 'with i
 SELECT is(pg_temp.place(:p2), 'message_lease', 'what was not handled stays');
 SELECT isnt(llmq.enqueue_outbox('t', '{"a": 2}', 'k1'), :m1::bigint, 'its key is free again');
 SELECT job_id AS job FROM llmq.submit('x', 'job', outbox => '[{"topic": "j", "dedupe_key": "j1"}, {"topic": "j", "dedupe_key": "j2"}]') \gset
-SELECT llmq.take_place(:'job', 'test') AS taken \gset
+SELECT llmq_internal.take_place(:'job', 'test') AS taken \gset
 INSERT INTO llmq.result (job_id, queue, deliveries, deaths, created_at) VALUES (:'job', 'default', 1, 0, now() - interval '40 days');
-SELECT llmq.emit_messages(ARRAY[ROW(:'job', 'default', current_user, 0, 1, 1, 0)::llmq.placement], 'succeeded'),
-    llmq.emit_messages(ARRAY[ROW(:'job', 'default', current_user, 0, 1, 1, 0)::llmq.placement], 'succeeded') \gset emitted_
+SELECT llmq_internal.emit_messages(ARRAY[ROW(:'job', 'default', current_user, 0, 1, 1, 0)::llmq.placement], 'succeeded'),
+    llmq_internal.emit_messages(ARRAY[ROW(:'job', 'default', current_user, 0, 1, 1, 0)::llmq.placement], 'succeeded') \gset emitted_
 SELECT is((SELECT count(*) FROM llmq.message_pending WHERE topic = 'j'), 2::bigint, 'a key that exists adds nothing');
 SELECT count(llmq.outbox_ack(c.id, c.token)) FROM llmq.outbox_claim('j', 1) AS c \gset acked_
 SELECT llmq.prune() AS pruned \gset
@@ -146,14 +146,14 @@ SELECT ok(pg_temp.takes('e*', 'notify', 'c') AND NOT pg_temp.takes('e*f', 'notif
 SELECT throws_ok($$UPDATE llmq.destination SET max_in_flight = $$ || n, '23514', NULL, 'refused: max_in_flight ' || n) FROM unnest(ARRAY[0, 101]) AS n;
 DELETE FROM llmq.destination;
 INSERT INTO llmq.destination (topic, kind, url, enabled) VALUES ('*', 'notify', 'c', true), ('x.*', 'notify', 'c', true), ('x.y.*', 'notify', 'c', false), ('x.y.z', 'notify', 'c', true);
-SELECT results_eq($$SELECT t, (llmq.destination_of(t)).topic FROM unnest('{a,x,x.a,x.y.a,x.y.z,x.y.zz}'::text[]) AS t$$,
+SELECT results_eq($$SELECT t, (llmq_internal.destination_of(t)).topic FROM unnest('{a,x,x.a,x.y.a,x.y.z,x.y.zz}'::text[]) AS t$$,
     $$VALUES ('a', '*'), ('x', '*'), ('x.a', 'x.*'), ('x.y.a', 'x.y.*'), ('x.y.z', 'x.y.z'), ('x.y.zz', 'x.y.*')$$, 'the exact topic decides, else the longest prefix');
-SELECT is(llmq.worker_config() #> '{destinations,3}', '{"topic": "x.y.z", "kind": "notify", "url": "c", "credential": null, "headers": null, "sender": null, "timeout": 10000000,
+SELECT is(llmq_internal.worker_config() #> '{destinations,3}', '{"topic": "x.y.z", "kind": "notify", "url": "c", "credential": null, "headers": null, "sender": null, "timeout": 10000000,
     "max_attempts": 10, "backoff_base": 5000000, "backoff_cap": 3600000000, "max_in_flight": 1, "enabled": true}', 'workers know them all, spans in microseconds');
-SELECT is(jsonb_array_length(llmq.worker_config() -> 'destinations'), 4, 'also those that are switched off');
+SELECT is(jsonb_array_length(llmq_internal.worker_config() -> 'destinations'), 4, 'also those that are switched off');
 DELETE FROM llmq.destination;
 INSERT INTO llmq.destination (topic, kind, url) VALUES ('defaults', 'notify', 'c');
-SELECT is(to_jsonb(llmq.default_destination()) - '{topic,kind,url}'::text[], (SELECT to_jsonb(d) - '{topic,kind,url}'::text[] FROM llmq.destination AS d), 'what holds for pulled messages are the column defaults');
+SELECT is(to_jsonb(llmq_internal.default_destination()) - '{topic,kind,url}'::text[], (SELECT to_jsonb(d) - '{topic,kind,url}'::text[] FROM llmq.destination AS d), 'what holds for pulled messages are the column defaults');
 
 INSERT INTO llmq.destination (topic, kind, url, sender) VALUES ('mail.*', 'email', 'smtp://127.0.0.1', 'a@example.org');
 SELECT throws_ok(format('SELECT llmq.enqueue_outbox(%L, %L, %L)', 'mail.x', payload, 'mail'), 'PT400', NULL, 'no mail: ' || payload)

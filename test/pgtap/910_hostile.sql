@@ -65,7 +65,7 @@ CREATE FUNCTION pg_temp.sample(name text, type oid, job text) RETURNS text LANGU
         || (SELECT format('::%I.%I', nspname, typname) FROM pg_type AS t JOIN pg_namespace AS n ON n.oid = typnamespace WHERE t.oid = type)
 $$;
 CREATE FUNCTION pg_temp.call_of(function oid, job text) RETURNS text LANGUAGE sql AS $$
-    SELECT format('SELECT count(*) FROM llmq.%I(%s) AS f', p.proname, (
+    SELECT format('SELECT count(*) FROM %s.%I(%s) AS f', p.pronamespace::regnamespace, p.proname, (
         SELECT string_agg(CASE WHEN p.provariadic <> 0 AND n = p.pronargs THEN 'VARIADIC ' ELSE '' END
             || pg_temp.sample(coalesce(p.proargnames[n], ''), a, job), ', ' ORDER BY n)
         FROM unnest(p.proargtypes) WITH ORDINALITY AS u (a, n)))
@@ -87,7 +87,7 @@ SELECT job_id AS job FROM llmq.submit('First.', 'first') \gset
 RESET ROLE;
 CREATE TEMP TABLE call AS
     SELECT p.proname AS function, pg_temp.call_of(p.oid, :'job') AS call, NULL::text AS outcome FROM pg_proc AS p
-    WHERE p.pronamespace = 'llmq'::regnamespace AND p.prokind = 'f' AND p.prorettype <> 'trigger'::regtype
+    WHERE p.pronamespace IN ('llmq'::regnamespace, 'llmq_internal'::regnamespace) AND p.prokind = 'f' AND p.prorettype <> 'trigger'::regtype
         AND has_function_privilege('llmq_test_mallory', p.oid, 'EXECUTE')
     UNION ALL
     SELECT c.relname, format('SELECT count(*) FROM (SELECT * FROM llmq.%I) AS t', c.relname), NULL FROM pg_class AS c

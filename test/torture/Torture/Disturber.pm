@@ -117,7 +117,7 @@ sub configure
 sub check
 {
 	my ($self) = @_;
-	my $reply = $self->sql('SELECT * FROM llmq.check_jobs() UNION ALL SELECT * FROM llmq.check_answers() UNION ALL SELECT * FROM llmq.check_outbox_messages()') // return;
+	my $reply = $self->sql('SELECT * FROM llmq_internal.check_jobs() UNION ALL SELECT * FROM llmq_internal.check_answers() UNION ALL SELECT * FROM llmq_internal.check_outbox_messages()') // return;
 	$self->{ledger}->write(wrong => "check() amid it all: @{[ map { $_ // '' } @{$_} ]}") for @{ $reply->{rows} };
 	return;
 }
