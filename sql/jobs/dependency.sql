@@ -59,6 +59,9 @@ DECLARE
     place llmq.placement;
 BEGIN
     SELECT * INTO j FROM llmq.job AS k WHERE k.job_id = child_job;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
     -- Arrays of ids, not joins: these use the indexes whatever the statistics say.
     failed := (
         SELECT d.job_id FROM llmq.dead_job AS d WHERE d.job_id = ANY (j.after)
@@ -167,7 +170,8 @@ DECLARE
     any_left boolean := false;
 BEGIN
     FOR child_job IN
-        SELECT b.job_id FROM llmq.blocked AS b WHERE b.fresh
+        SELECT b.job_id FROM llmq.blocked AS b
+        WHERE b.fresh AND llmq.has_job(b.job_id)
         ORDER BY b.job_id LIMIT max_rows FOR UPDATE SKIP LOCKED
     LOOP
         IF llmq_internal.parents_move(child_job) THEN

@@ -1,5 +1,24 @@
 -- Where a job stands, and how it is taken from there.
 
+-- Whether a job's row is there.  What has none is left where it stands: it may be of a dump that is
+-- being loaded.  In plpgsql, so that the planner sees no join that it could begin with.
+CREATE OR REPLACE FUNCTION llmq.has_job(of_job uuid) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM llmq.job AS j WHERE j.job_id = of_job);
+END
+$$;
+
+-- The same of a message's row.
+CREATE OR REPLACE FUNCTION llmq.has_message(of_id bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM llmq.message AS m WHERE m.id = of_id);
+END
+$$;
+
 -- What travels with a job, from the lease it was under.
 CREATE OR REPLACE FUNCTION llmq_internal.placement(l llmq.lease) RETURNS llmq.placement
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

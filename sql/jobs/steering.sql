@@ -55,6 +55,9 @@ DECLARE
     d llmq.dead_job;
 BEGIN
     PERFORM FROM llmq.job AS j WHERE j.job_id = redrive_alone.dead_job FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
     DELETE FROM llmq.dead_job AS k WHERE k.job_id = redrive_alone.dead_job RETURNING * INTO d;
     IF NOT FOUND THEN
         RETURN false;

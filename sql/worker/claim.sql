@@ -6,7 +6,7 @@
 -- Claims the ready jobs with these seqs, as far as nobody else has them: moves
 -- them under leases of this worker and returns what the calls need.  A row with
 -- a seq alone names a job that was not to be had now, because somebody has locked it,
--- its queue is paused, or those before it are so large: it may be later.
+-- its queue is paused, those before it are so large, or its row is not there: it may be later.
 -- Jobs too old to be delivered die here.
 -- Long: what it called it would pay for in every claim.
 CREATE OR REPLACE FUNCTION llmq.worker_claim(own bigint, seqs bigint[])
@@ -41,11 +41,11 @@ BEGIN
     ), target AS MATERIALIZED (
         -- Sizes as they are stored, which can be told without reading: of JSON the compressed one.
         SELECT t.* FROM (
-            SELECT f.*, sum(coalesce(octet_length(j.prompt), 0) + coalesce(octet_length(j.system), 0)
+            SELECT f.*, j.job_id IS NOT NULL AS is_there, sum(coalesce(octet_length(j.prompt), 0) + coalesce(octet_length(j.system), 0)
                 + coalesce(pg_column_size(j.messages), 0) + coalesce(pg_column_size(j.params), 0))
                 OVER (ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
             FROM free AS f LEFT JOIN llmq.job AS j ON j.job_id = f.job_id) AS t
-        WHERE coalesce(t.before, 0) < most
+        WHERE coalesce(t.before, 0) < most AND t.is_there
     ), gone AS (
         DELETE FROM llmq.ready AS r USING target AS t WHERE r.seq = t.seq
     )
