@@ -49,7 +49,7 @@ PROGRAM_OBJS = $(call in,bgworker/program,hmac_program link log main metric_serv
 # State is created once; code is idempotent and replayed by every upgrade.
 SQL_STATE = sql/header.sql $(call in,sql/tables,config queue outbox idempotency worker dump,sql)
 SQL_CODE  = \
-	$(call in,sql/admin,identity,sql) \
+	$(call in,sql/admin,identity home,sql) \
 	$(call in,sql/jobs,policy effects place dependency status budget usage,sql) \
 	$(call in,sql/outbox,emission body place api,sql) \
 	$(call in,sql/submit,checks outbox callback enqueue submit submit_many http_submit,sql) \

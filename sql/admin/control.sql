@@ -54,7 +54,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_
 AS $$
 BEGIN
     DELETE FROM llmq.home;
-    PERFORM llmq_internal.note_home();
+    PERFORM llmq_internal.write_home();
     PERFORM llmq_internal.takeover(NULL, true);
     UPDATE llmq.worker_session SET state = 'running' WHERE state = 'quarantined';
     PERFORM llmq_internal.wake_worker(), llmq_internal.wake_settler();

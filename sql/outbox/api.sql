@@ -26,11 +26,12 @@ BEGIN
     entry.topic := topic;
     entry.dedupe_key := dedupe_key;
     entry.payload := payload;
+    PERFORM llmq_internal.note_home();
     FOR look IN 1..2 LOOP
         entry.id := llmq_internal.insert_message(entry);
         IF entry.id IS NOT NULL THEN
             INSERT INTO llmq.message_pending (id, topic) VALUES (entry.id, topic);
-            PERFORM llmq_internal.note_home(), llmq_internal.wake_for(ARRAY[topic]);
+            PERFORM llmq_internal.wake_for(ARRAY[topic]);
             RETURN entry.id;
         END IF;
         SELECT * INTO kept FROM llmq.message AS m

@@ -74,7 +74,7 @@ BEGIN
         WHERE llmq_internal.first_state(j.after, j.run_at, place_new.now) = 'scheduled';
         PERFORM llmq_internal.place_dependents(jobs);
     END IF;
-    PERFORM llmq_internal.note_home(), llmq_internal.wake_at_commit();
+    PERFORM llmq_internal.wake_at_commit();
 END
 $$;
 
@@ -117,6 +117,7 @@ DECLARE
     now timestamptz;
     first text;
 BEGIN
+    PERFORM llmq_internal.note_home();
     IF NOT llmq_internal.insert_job(job) THEN
         PERFORM llmq_internal.check_replays(ARRAY[job], false);
         RETURN ROW(job.job_id, llmq_internal.state(job.job_id), true)::llmq.submission;
@@ -126,22 +127,10 @@ BEGIN
     IF first = 'ready' THEN -- what place_new does, in a third of the time
         INSERT INTO llmq.ready (job_id, queue, tenant, priority)
         VALUES (job.job_id, job.queue, job.tenant, job.priority);
-        PERFORM llmq_internal.wake_at_commit(), CASE WHEN NOT EXISTS (SELECT FROM llmq.home) THEN llmq_internal.note_home() END;
+        PERFORM llmq_internal.wake_at_commit();
     ELSE
         PERFORM llmq_internal.place_new(ARRAY[job], now);
     END IF;
     RETURN ROW(job.job_id, first, false)::llmq.submission;
-END
-$$;
-
--- Notes, with the first submit, which database jobs are submitted in.
-CREATE OR REPLACE FUNCTION llmq_internal.note_home() RETURNS void
-LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
-AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM llmq.home) THEN
-        INSERT INTO llmq.home (system_identifier, database_oid)
-        SELECT llmq_internal.system_identifier(), oid FROM pg_database WHERE datname = current_database();
-    END IF;
 END
 $$;

@@ -148,6 +148,9 @@ BEGIN
             'For example: [{"prompt": "Hello", "idempotency_key": "greeting-1"}].');
     END IF;
     asked := llmq_internal.prepare_jobs(caller, jobs);
+    IF asked <> '{}' THEN
+        PERFORM llmq_internal.note_home();
+    END IF;
     fresh := llmq_internal.insert_jobs(asked, true);
     IF cardinality(fresh) = cardinality(asked) THEN
         added := asked;

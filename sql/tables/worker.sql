@@ -1,5 +1,14 @@
 -- Who works here, and where "here" is.
 
+-- One row, which CREATE EXTENSION writes and no dump has: what a dump brings was written by another
+-- installation, if it was in this very database.
+CREATE TABLE llmq.installation (
+    id uuid PRIMARY KEY
+);
+COMMENT ON TABLE llmq.installation IS
+    'which CREATE EXTENSION made the tables here; copies of the files share it, dumps do not';
+INSERT INTO llmq.installation (id) VALUES (pg_catalog.gen_random_uuid());
+
 CREATE TABLE llmq.worker_session (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name text NOT NULL,
@@ -43,7 +52,8 @@ COMMENT ON TABLE llmq.endpoint_trouble IS
 -- Several rows may say the same: a unique key would make first submits wait for each other.
 CREATE TABLE llmq.home (
     system_identifier bigint NOT NULL,
-    database_oid oid NOT NULL
+    database_oid oid NOT NULL,
+    installation uuid -- NULL: noted by a version before 0.3.0, and dumped
 );
 COMMENT ON TABLE llmq.home IS
     'the database that jobs were submitted in; a worker calls nobody while it is another than this one';

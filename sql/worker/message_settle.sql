@@ -12,7 +12,7 @@
 --   disable     true: the receiver wants no more, its destination is switched off
 --
 -- One row comes back for each: settled, late (the lease is not this worker's any more;
--- nothing was changed) or busy (somebody has locked it; to be tried again).
+-- nothing was changed) or busy (somebody has locked it, or the worker is away from home; to be tried again).
 CREATE OR REPLACE FUNCTION llmq.worker_settle_messages(own bigint, entries jsonb)
 RETURNS TABLE (id bigint, verdict text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -24,6 +24,10 @@ DECLARE
     owned llmq.message_lease[];
     settled bigint[];
 BEGIN
+    IF NOT llmq_internal.is_home() THEN
+        RETURN QUERY SELECT e.id, 'busy' FROM jsonb_to_recordset(entries) AS e (id bigint);
+        RETURN;
+    END IF;
     WITH held AS MATERIALIZED (
         SELECT h.id
         FROM jsonb_to_recordset(entries) AS e (id bigint, claimed_at bigint) CROSS JOIN LATERAL (

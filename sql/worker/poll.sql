@@ -21,6 +21,8 @@
 -- full poll makes pending those that are due, and has them among messages.  sweep in control: true
 -- says that messages of any topics came back.
 --
+-- Away from home (sql/home.sql) it tells the worker its state and its recalls, and touches nothing else.
+--
 -- Long: what is looked at, in the order in which it must be.
 CREATE OR REPLACE FUNCTION llmq.worker_poll(
     own bigint, after bigint, max_rows int, config_hash text, report jsonb, messages_after bigint,
@@ -40,23 +42,26 @@ DECLARE
     unresolved boolean := false;
     pruned bigint := 0;
     returned jsonb;
+    home constant boolean := llmq_internal.is_home();
 BEGIN
     IF config_hash IS NOT NULL THEN
         IF EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id = own AND w.kind = 'program') THEN
             PERFORM llmq_internal.note_backend(own);
         END IF;
         -- After the clock was set heartbeats say nothing for a while.
-        IF report -> 'clock_set' IS NULL AND EXISTS (SELECT FROM llmq_internal.lost_sessions(own)) THEN
+        IF home AND report -> 'clock_set' IS NULL AND EXISTS (SELECT FROM llmq_internal.lost_sessions(own)) THEN
             IF llmq_internal.takeover(own) > 0 THEN
                 facts := '{"sweep": true}';
             END IF;
         END IF;
         IF report IS NOT NULL THEN
-            pruned := llmq_internal.take_report(report);
+            pruned := llmq_internal.take_report(CASE WHEN home THEN report ELSE report - 'prune' END);
         END IF;
-        PERFORM llmq_internal.fold_spending();
-        promoted := llmq_internal.promote_deferred(max_rows);
-        returned := llmq_internal.merge_topics(returned, llmq_internal.promote_messages(max_rows));
+        IF home THEN
+            PERFORM llmq_internal.fold_spending();
+            promoted := llmq_internal.promote_deferred(max_rows);
+            returned := llmq_internal.merge_topics(returned, llmq_internal.promote_messages(max_rows));
+        END IF;
         facts := facts || llmq_internal.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
         -- What is due and did not move is locked, by a cancel that is not committed say.
         IF promoted = 0 AND returned IS NULL AND facts -> 'sweep' IS NULL AND facts -> 'due_in' = '0' THEN
@@ -70,12 +75,12 @@ BEGIN
             RETURNING NULL::bigint, NULL::text, NULL::text, NULL::int, NULL::jsonb, c.job_id, c.delivery;
     END IF;
 
-    IF EXISTS (SELECT FROM llmq.blocked AS b WHERE b.fresh) THEN
+    IF home AND EXISTS (SELECT FROM llmq.blocked AS b WHERE b.fresh) THEN
         unresolved := llmq_internal.resolve_fresh(max_rows);
     END IF;
 
-    IF topics_after IS NOT NULL OR returned IS NOT NULL
-        OR EXISTS (SELECT FROM llmq.message_pending AS p WHERE p.id > messages_after) THEN
+    IF home AND (topics_after IS NOT NULL OR returned IS NOT NULL
+        OR EXISTS (SELECT FROM llmq.message_pending AS p WHERE p.id > messages_after)) THEN
         facts := facts || jsonb_strip_nulls(jsonb_build_object('messages',
             llmq_internal.look_for_messages(messages_after, topics_after, returned)));
     END IF;
@@ -86,7 +91,7 @@ BEGIN
     RETURN QUERY
         SELECT r.seq, r.queue, r.tenant, r.priority::int, NULL::jsonb, NULL::uuid, NULL::int
         FROM llmq.ready AS r
-        WHERE r.seq > after
+        WHERE home AND r.seq > after
         ORDER BY r.seq LIMIT max_rows;
     GET DIAGNOSTICS found_rows = ROW_COUNT;
 
@@ -138,17 +143,18 @@ AS $$
 DECLARE
     config constant jsonb := llmq_internal.worker_config();
     hash constant text := md5(config::text);
+    home constant boolean := llmq_internal.is_home();
 BEGIN
     RETURN jsonb_build_object(
-        'due_in', (
+        'due_in', CASE WHEN home THEN (
             SELECT greatest(llmq_internal.microseconds(next - clock_timestamp()), CASE WHEN next IS NOT NULL THEN 0 END)
             FROM (
                 SELECT least((SELECT min(d.due_at) FROM llmq.deferred AS d),
                     (SELECT min(w.next_attempt_at) FROM llmq.message_deferred AS w),
-                    (SELECT min(l.expires_at) FROM llmq.message_lease AS l WHERE l.expires_at > '-infinity'))) AS t (next)),
+                    (SELECT min(l.expires_at) FROM llmq.message_lease AS l WHERE l.expires_at > '-infinity'))) AS t (next)) END,
         'state', (
             -- Not running: it says hello again, and hears why.
-            SELECT CASE WHEN llmq_internal.is_home() AND state <> 'outdated' THEN state ELSE 'quarantined' END
+            SELECT CASE WHEN (home OR llmq_internal.is_unused()) AND state <> 'outdated' THEN state ELSE 'quarantined' END
             FROM llmq.worker_session WHERE id = own),
         'workers', (SELECT count(*) FROM llmq_internal.working_sessions()),
         'rank', (SELECT count(*) FROM llmq_internal.working_sessions() AS w WHERE w.id < own),
@@ -158,7 +164,7 @@ BEGIN
 END
 $$;
 
--- Makes ready what is due.  Returns the number of jobs moved.
+-- Makes ready what is due, and whose job is there.  Returns the number of jobs moved.
 CREATE OR REPLACE FUNCTION llmq_internal.promote_deferred(max_rows int) RETURNS int
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan
@@ -170,7 +176,7 @@ DECLARE
 BEGIN
     WITH due AS MATERIALIZED (
         SELECT d.job_id FROM llmq.deferred AS d
-        WHERE d.due_at <= now
+        WHERE d.due_at <= now AND llmq.has_job(d.job_id)
         ORDER BY d.due_at LIMIT max_rows
         FOR UPDATE SKIP LOCKED
     ), gone AS (

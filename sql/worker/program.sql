@@ -55,10 +55,14 @@ DECLARE
     l llmq.lease;
     given_back bigint := 0;
 BEGIN
+    IF NOT llmq_internal.is_home() THEN
+        RETURN 0;
+    END IF;
     FOR l IN
         WITH held AS MATERIALIZED (
             SELECT k.job_id FROM llmq.lease AS k
             WHERE k.worker_id = own AND k.job_id <> ALL (known)
+                AND llmq.has_job(k.job_id)
             FOR UPDATE SKIP LOCKED)
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP

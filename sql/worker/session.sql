@@ -6,23 +6,6 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '15 s' $$;
 COMMENT ON FUNCTION llmq.lease_ttl() IS
     'how old the heartbeat of a worker with leases may be before its jobs are given to others';
 
--- Whether every job and message was submitted in this very database.  Those without a home are
--- those of a dump that is being loaded, whose home is still to come.
--- In plpgsql, as all that workers call again and again: what stands in an SQL function is
--- planned anew by each statement that calls it.
-CREATE OR REPLACE FUNCTION llmq_internal.is_home() RETURNS boolean
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-    RETURN NOT EXISTS (
-        SELECT FROM llmq.home
-        WHERE system_identifier <> llmq_internal.system_identifier()
-            OR database_oid <> (SELECT oid FROM pg_database WHERE datname = current_database()))
-        AND (EXISTS (SELECT FROM llmq.home)
-            OR NOT EXISTS (SELECT FROM llmq.job) AND NOT EXISTS (SELECT FROM llmq.message));
-END
-$$;
-
 -- Sessions that are gone, or stuck with leases in hand.  A program may lose its connection
 -- and make another: it has the ttl to come back, as long as its last heartbeat is fresh.
 CREATE OR REPLACE FUNCTION llmq_internal.lost_sessions(own bigint) RETURNS SETOF llmq.worker_session
@@ -99,14 +82,14 @@ DECLARE
 BEGIN
     state := CASE
         WHEN protocol <> expected THEN 'outdated'
-        WHEN NOT llmq_internal.is_home() THEN 'quarantined'
-        ELSE 'running' END;
+        WHEN llmq_internal.is_home() OR llmq_internal.is_unused() THEN 'running'
+        ELSE 'quarantined' END;
     reason := CASE state
         WHEN 'outdated' THEN format(
             'the worker speaks protocol %s, the SQL of the extension %s: restart the server, or run ALTER EXTENSION llmq UPDATE',
             protocol, expected)
         WHEN 'quarantined' THEN
-            'jobs here were submitted in another database or server: run SELECT llmq.resume_after_restore() if this one shall run them'
+            'jobs here were submitted in another database or server, or loaded from a dump: when all are there, run SELECT llmq.resume_after_restore() if this one shall run them'
         END;
     -- One that says hello again keeps its id, and with it the leases that it holds.
     UPDATE llmq.worker_session AS w SET heartbeat = clock_timestamp(), state = worker_hello.state
@@ -119,7 +102,7 @@ BEGIN
             worker_hello.state)
         RETURNING w.id INTO worker_id;
     END IF;
-    IF state = 'running' THEN
+    IF state = 'running' AND llmq_internal.is_home() THEN
         PERFORM llmq_internal.takeover(worker_id);
     END IF;
     IF kind = 'program' THEN
@@ -156,7 +139,7 @@ COMMENT ON FUNCTION llmq.worker_heartbeat IS
     'says that a worker is alive, and what it has counted; false if its session is no longer known, so that it must say hello again';
 
 -- Ends a session; leases that it still holds are given back uncounted, but for those
--- that somebody has locked: they, and the session, are left to a takeover.
+-- that somebody has locked, or whose jobs are not there: they, and the session, are left to a takeover.
 CREATE OR REPLACE FUNCTION llmq.worker_goodbye(own bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
@@ -165,14 +148,19 @@ DECLARE
 BEGIN
     FOR l IN
         WITH held AS MATERIALIZED (
-            SELECT k.job_id FROM llmq.lease AS k WHERE k.worker_id = own FOR UPDATE SKIP LOCKED)
+            SELECT k.job_id FROM llmq.lease AS k
+            WHERE k.worker_id = own AND llmq_internal.is_home()
+                AND llmq.has_job(k.job_id)
+            FOR UPDATE SKIP LOCKED)
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP
         PERFORM llmq_internal.recall_lease(l, 'the worker was stopped while it ran this delivery');
         PERFORM llmq_internal.redeliver(llmq_internal.placement(l), false, '0', 'interrupted', 'its worker was stopped');
     END LOOP;
     DELETE FROM llmq.recall WHERE worker_id = own;
-    PERFORM llmq_internal.return_messages(ARRAY[own], false, false);
+    IF llmq_internal.is_home() THEN
+        PERFORM llmq_internal.return_messages(ARRAY[own], false, false);
+    END IF;
     DELETE FROM llmq.worker_session WHERE id = own AND NOT llmq_internal.holds_leases(own);
     PERFORM llmq_internal.forget_listeners();
     PERFORM llmq_internal.wake_worker(); -- the others' shares are larger now

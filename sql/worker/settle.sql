@@ -15,7 +15,7 @@
 --
 -- One row comes back for each: settled (done, or kept for the settler), late (another delivery was first
 -- or the job is final: only its attempts were recorded), gone (the job is not
--- known any more).
+-- known any more), busy (not now: somebody has locked the job, or the worker is away from home).
 CREATE OR REPLACE FUNCTION llmq.worker_settle(own bigint, entries jsonb)
 RETURNS TABLE (job_id uuid, verdict text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER
@@ -27,6 +27,10 @@ DECLARE
     owned llmq.placement[];
     late record;
 BEGIN
+    IF NOT llmq_internal.is_home() THEN
+        RETURN QUERY SELECT (e.value ->> 'job_id')::uuid, 'busy' FROM jsonb_array_elements(entries) AS e;
+        RETURN;
+    END IF;
     -- No joins: while the statistics are those of a small table they would read all leases.
     WITH entry AS MATERIALIZED (
         SELECT * FROM jsonb_to_recordset(entries) AS e (job_id uuid, delivery int)

@@ -91,7 +91,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT n.job_id, NULL::bigint FROM llmq.answer AS n
-        WHERE NOT n.dead AND n.due_at <= now
+        WHERE NOT n.dead AND n.due_at <= now AND llmq.has_job(n.job_id)
         ORDER BY n.due_at LIMIT max_rows;
     GET DIAGNOSTICS found_rows = ROW_COUNT;
     RETURN QUERY SELECT NULL::uuid, CASE WHEN found_rows < max_rows THEN (
@@ -102,7 +102,7 @@ $$;
 COMMENT ON FUNCTION llmq_internal.settler_look IS 'finds the answers whose on_complete is to be run, for the settler';
 
 -- Settles an answer, all but its on_complete, and says what that needs.  No row if the
--- answer is gone or in the hands of another (llmq.cancel).
+-- answer is gone or in the hands of another (llmq.cancel), or its job is not there.
 CREATE OR REPLACE FUNCTION llmq_internal.settler_settle(answered_job uuid)
 RETURNS TABLE (role name, function text, argument jsonb, search_path text)
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
@@ -112,6 +112,7 @@ DECLARE
 BEGIN
     SELECT * INTO n FROM llmq.answer AS k
     WHERE k.job_id = answered_job AND NOT k.dead AND k.due_at <= clock_timestamp()
+        AND llmq_internal.is_home() AND llmq.has_job(answered_job)
     FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;
@@ -160,6 +161,9 @@ DECLARE
     allowed int;
 BEGIN
     PERFORM FROM llmq.job WHERE job_id = failed_job FOR NO KEY UPDATE;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
     SELECT * INTO n FROM llmq.answer AS k WHERE k.job_id = failed_job AND NOT k.dead FOR UPDATE;
     IF NOT FOUND THEN
         RETURN;

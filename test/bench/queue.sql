@@ -219,7 +219,9 @@ $$;
 CREATE PROCEDURE bench.stand_about(amount int, place text, in_queue text)
 LANGUAGE plpgsql AS $$
 BEGIN
-    PERFORM llmq_internal.note_home();
+    IF NOT llmq_internal.is_home() THEN
+        PERFORM llmq_internal.write_home();
+    END IF;
     CREATE TEMPORARY TABLE made ON COMMIT DROP AS
         SELECT gen_random_uuid() AS job_id FROM generate_series(1, amount);
     INSERT INTO llmq.job (job_id, tenant, scope, idempotency_key, fingerprint, queue, priority, prompt,

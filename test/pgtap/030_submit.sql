@@ -99,8 +99,9 @@ SELECT is((SELECT replayed FROM llmq.submit('y', 'key-5')), false,
 
 SELECT is((SELECT count(*) FROM llmq.home), 1::bigint, 'the first submit notes the home of its jobs, once');
 SELECT is((SELECT ROW(h.*)::text FROM llmq.home AS h),
-    (SELECT ROW(llmq_internal.system_identifier(), oid)::text FROM pg_database WHERE datname = current_database()),
-    'which is this database');
+    (SELECT ROW(llmq_internal.system_identifier(), d.oid, i.id)::text FROM pg_database AS d, llmq.installation AS i
+    WHERE d.datname = current_database()),
+    'which is this database, and this installation in it');
 
 -- Replays give the present state.
 DELETE FROM llmq.ready WHERE job_id = llmq.job_id(current_user, 'submit', 'key-3');

@@ -26,7 +26,7 @@ VALUES ('main', 'openai_chat', 'http://127.0.0.1:9/v1', 'm', 10, 1, 100);
 INSERT INTO llmq.role_tenant SELECT current_user, t FROM unnest('{hard,soft,free}'::text[]) AS t;
 INSERT INTO llmq.budget (tenant, period, max_cost, max_tokens, hard)
 VALUES ('hard', '1 year', 1, NULL, true), ('soft', '1 year', NULL, 1000, false);
-INSERT INTO llmq.home SELECT llmq_internal.system_identifier(), oid FROM pg_database WHERE datname = current_database();
+SELECT llmq_internal.write_home();
 SELECT worker_id AS own FROM llmq.worker_hello(3, 'budget', 'program', pg_backend_pid(), NULL) \gset
 
 -- What a worker makes of the ready jobs of a tenant; each call uses so many tokens.

@@ -1,6 +1,7 @@
 -- Sight: llmq.queue_status and outbox_status tell how queues and topics stand, and read little for it.
 BEGIN;
 SELECT no_plan();
+SELECT llmq_internal.write_home();
 
 -- A job of a queue that is in one of the places, put there by hand.
 CREATE FUNCTION pg_temp.job(queue text, name text, submitted_at timestamptz DEFAULT now()) RETURNS uuid LANGUAGE sql AS $$
