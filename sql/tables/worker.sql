@@ -23,6 +23,11 @@ CREATE TABLE llmq.worker_session (
 COMMENT ON TABLE llmq.worker_session IS
     'sessions of workers; the heartbeat is written only while leases are held';
 
+-- Ids begin anywhere, so that a lease that comes with a dump is of nobody who works here.
+SELECT pg_catalog.setval('llmq.worker_session_id_seq',
+    ('x' || pg_catalog.substr(pg_catalog.md5(i.id::pg_catalog.text), 1, 12))::pg_catalog."bit"(48)::pg_catalog.int8)
+FROM llmq.installation AS i;
+
 -- Beside the session, which is updated more often than this and stays narrow.
 CREATE TABLE llmq.worker_metric (
     worker_id bigint PRIMARY KEY REFERENCES llmq.worker_session (id) ON DELETE CASCADE,

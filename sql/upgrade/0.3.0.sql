@@ -1,14 +1,5 @@
 -- What the state of 0.2.0 lacks, by the rule of 0.2.0.sql.
 
-CREATE TABLE llmq.installation (
-    id uuid PRIMARY KEY
-);
-COMMENT ON TABLE llmq.installation IS
-    'which CREATE EXTENSION made the tables here; copies of the files share it, dumps do not';
-INSERT INTO llmq.installation (id) VALUES (pg_catalog.gen_random_uuid());
-ALTER TABLE llmq.home ADD COLUMN installation uuid;
-UPDATE llmq.home SET installation = (SELECT i.id FROM llmq.installation AS i);
-
 -- -- the schema of what is not for users --------------------------------------------------------
 --
 -- What follows this part finds such functions in llmq_internal already, but their bodies still
@@ -67,3 +58,14 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- -- the home of jobs ----------------------------------------------------------------------------
+
+CREATE TABLE llmq.installation (
+    id uuid PRIMARY KEY
+);
+COMMENT ON TABLE llmq.installation IS
+    'which CREATE EXTENSION made the tables here; copies of the files share it, dumps do not';
+INSERT INTO llmq.installation (id) VALUES (pg_catalog.gen_random_uuid());
+ALTER TABLE llmq.home ADD COLUMN installation uuid;
+UPDATE llmq.home SET installation = (SELECT i.id FROM llmq.installation AS i);

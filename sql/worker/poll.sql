@@ -49,7 +49,8 @@ BEGIN
             PERFORM llmq_internal.note_backend(own);
         END IF;
         -- After the clock was set heartbeats say nothing for a while.
-        IF home AND report -> 'clock_set' IS NULL AND EXISTS (SELECT FROM llmq_internal.lost_sessions(own)) THEN
+        IF home AND report -> 'clock_set' IS NULL AND (EXISTS (SELECT FROM llmq_internal.lost_sessions(own))
+            OR (report -> 'prune' IS NOT NULL AND llmq.has_overdue())) THEN
             IF llmq_internal.takeover(own) > 0 THEN
                 facts := '{"sweep": true}';
             END IF;
@@ -111,7 +112,7 @@ COMMENT ON FUNCTION llmq.worker_poll IS
 --   depths      object: queue to number of ready jobs
 --   endpoints   object: endpoint to null (no trouble), or to an object with reason and,
 --               if it will pass by itself, in (microseconds)
---   prune       true: it is time for a step of retention
+--   prune       true: it is time for a step of retention; leases are looked at, too
 -- Returns what llmq_internal.prune_step() does: how much retention has deleted.
 CREATE OR REPLACE FUNCTION llmq_internal.take_report(report jsonb) RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp

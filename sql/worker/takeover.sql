@@ -1,7 +1,7 @@
 -- The takeover of leases that a lost worker held.
 
--- Takes every lease of lost sessions, and every lease of no session, and puts
--- the jobs and messages back.  Each job's leaves an attempt 0: what the lost worker called, and
+-- Takes every lease of lost sessions, of no session, and past its deadline by more than the ttl, whoever
+-- holds it, and puts the jobs and messages back.  Each job's leaves an attempt 0: what the lost worker called, and
 -- whether that was billed, nobody knows.  Returns the number of leases taken.
 -- `restored` says that leases may come from another database, where other workers
 -- had the ids of those that are here: what is older than its worker is not its own.
@@ -17,6 +17,7 @@ BEGIN
         SELECT j.job_id, l.worker_id
         FROM llmq.lease AS l JOIN llmq.job AS j USING (job_id)
         WHERE l.worker_id = ANY (lost)
+            OR llmq.is_overdue(l)
             OR NOT EXISTS (
                 SELECT FROM llmq.worker_session AS w
                 WHERE w.id = l.worker_id AND (w.backend_start <= l.claimed_at OR NOT restored))
@@ -40,6 +41,24 @@ BEGIN
     WHERE w.id = ANY (lost) AND NOT llmq_internal.holds_leases(w.id);
     PERFORM llmq_internal.forget_listeners();
     RETURN count;
+END
+$$;
+
+-- Whether a delivery should have been settled long ago: whoever had it does not know of it.
+CREATE OR REPLACE FUNCTION llmq.is_overdue(l llmq.lease) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN l.deadline < clock_timestamp() - llmq.lease_ttl();
+END
+$$;
+
+-- Whether there is such a lease.  Reads them all, so not with every poll.
+CREATE OR REPLACE FUNCTION llmq.has_overdue() RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN EXISTS (SELECT FROM llmq.lease AS l WHERE llmq.is_overdue(l));
 END
 $$;
 
