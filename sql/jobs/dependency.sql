@@ -171,7 +171,7 @@ DECLARE
 BEGIN
     FOR child_job IN
         SELECT b.job_id FROM llmq.blocked AS b
-        WHERE b.fresh AND llmq.has_job(b.job_id)
+        WHERE b.fresh AND llmq_internal.has_job(b.job_id)
         ORDER BY b.job_id LIMIT max_rows FOR UPDATE SKIP LOCKED
     LOOP
         IF llmq_internal.parents_move(child_job) THEN

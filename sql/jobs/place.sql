@@ -2,7 +2,7 @@
 
 -- Whether a job's row is there.  What has none is left where it stands: it may be of a dump that is
 -- being loaded.  In plpgsql, so that the planner sees no join that it could begin with.
-CREATE OR REPLACE FUNCTION llmq.has_job(of_job uuid) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.has_job(of_job uuid) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -11,7 +11,7 @@ END
 $$;
 
 -- The same of a message's row.
-CREATE OR REPLACE FUNCTION llmq.has_message(of_id bigint) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.has_message(of_id bigint) RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN

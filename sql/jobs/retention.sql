@@ -104,15 +104,15 @@ DECLARE
     old constant uuid[] := ARRAY(
         SELECT r.job_id FROM llmq.result AS r
         WHERE r.queue = of_queue AND r.created_at < cutoff AND NOT llmq_internal.is_awaited(r.job_id)
-            AND NOT llmq_internal.was_kept(r.job_id, kept_since) AND llmq.has_job(r.job_id)
+            AND NOT llmq_internal.was_kept(r.job_id, kept_since) AND llmq_internal.has_job(r.job_id)
         ORDER BY r.created_at LIMIT bite FOR UPDATE SKIP LOCKED) || ARRAY(
         SELECT d.job_id FROM llmq.dead_job AS d
         WHERE d.queue = of_queue AND d.died_at < cutoff AND NOT llmq_internal.is_awaited(d.job_id)
-            AND NOT llmq_internal.was_kept(d.job_id, kept_since) AND llmq.has_job(d.job_id)
+            AND NOT llmq_internal.was_kept(d.job_id, kept_since) AND llmq_internal.has_job(d.job_id)
         ORDER BY d.died_at LIMIT bite FOR UPDATE SKIP LOCKED) || ARRAY(
         SELECT c.job_id FROM llmq.cancelled_job AS c
         WHERE c.queue = of_queue AND c.cancelled_at < cutoff AND NOT llmq_internal.was_kept(c.job_id, kept_since)
-            AND llmq.has_job(c.job_id)
+            AND llmq_internal.has_job(c.job_id)
         ORDER BY c.cancelled_at LIMIT bite FOR UPDATE SKIP LOCKED);
 BEGIN
     tried := cardinality(old);

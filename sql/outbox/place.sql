@@ -61,7 +61,7 @@ BEGIN
     WITH due AS MATERIALIZED (
         SELECT d.id FROM llmq.message_deferred AS d
         WHERE d.next_attempt_at <= now AND (of_topic IS NULL OR d.topic = of_topic)
-            AND llmq.has_message(d.id)
+            AND llmq_internal.has_message(d.id)
         ORDER BY d.next_attempt_at LIMIT max_rows
         FOR UPDATE SKIP LOCKED
     ), gone AS (
@@ -94,7 +94,7 @@ BEGIN
         WITH expired AS MATERIALIZED (
             SELECT k.id FROM llmq.message_lease AS k
             WHERE k.expires_at <= now AND (of_topic IS NULL OR k.topic = of_topic)
-                AND llmq.has_message(k.id)
+                AND llmq_internal.has_message(k.id)
             ORDER BY k.expires_at LIMIT max_rows
             FOR UPDATE SKIP LOCKED
         )
@@ -120,7 +120,7 @@ DECLARE
 BEGIN
     WITH held AS MATERIALIZED (
         SELECT l.id FROM llmq.message_lease AS l
-        WHERE l.id <> ALL (but) AND llmq.has_message(l.id)
+        WHERE l.id <> ALL (but) AND llmq_internal.has_message(l.id)
             AND (l.worker_id = ANY (of_workers)
             OR (orphans AND l.worker_id IS NOT NULL AND NOT EXISTS (
                 SELECT FROM llmq.worker_session AS w
@@ -146,9 +146,9 @@ AS $$
 DECLARE
     old bigint[] := ARRAY(
         SELECT d.id FROM llmq.message_done AS d
-        WHERE d.sent_at < cutoff AND llmq.has_message(d.id) ORDER BY d.sent_at LIMIT max_rows FOR UPDATE SKIP LOCKED) || ARRAY(
+        WHERE d.sent_at < cutoff AND llmq_internal.has_message(d.id) ORDER BY d.sent_at LIMIT max_rows FOR UPDATE SKIP LOCKED) || ARRAY(
         SELECT d.id FROM llmq.message_done AS d
-        WHERE d.dead_at < cutoff AND llmq.has_message(d.id) ORDER BY d.dead_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
+        WHERE d.dead_at < cutoff AND llmq_internal.has_message(d.id) ORDER BY d.dead_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
 BEGIN
     RETURN llmq_internal.delete_done(old);
 END

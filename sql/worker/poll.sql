@@ -50,7 +50,7 @@ BEGIN
         END IF;
         -- After the clock was set heartbeats say nothing for a while.
         IF home AND report -> 'clock_set' IS NULL AND (EXISTS (SELECT FROM llmq_internal.lost_sessions(own))
-            OR (report -> 'prune' IS NOT NULL AND llmq.has_overdue())) THEN
+            OR (report -> 'prune' IS NOT NULL AND llmq_internal.has_overdue())) THEN
             IF llmq_internal.takeover(own) > 0 THEN
                 facts := '{"sweep": true}';
             END IF;
@@ -177,7 +177,7 @@ DECLARE
 BEGIN
     WITH due AS MATERIALIZED (
         SELECT d.job_id FROM llmq.deferred AS d
-        WHERE d.due_at <= now AND llmq.has_job(d.job_id)
+        WHERE d.due_at <= now AND llmq_internal.has_job(d.job_id)
         ORDER BY d.due_at LIMIT max_rows
         FOR UPDATE SKIP LOCKED
     ), gone AS (

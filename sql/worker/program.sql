@@ -62,7 +62,7 @@ BEGIN
         WITH held AS MATERIALIZED (
             SELECT k.job_id FROM llmq.lease AS k
             WHERE k.worker_id = own AND k.job_id <> ALL (known)
-                AND llmq.has_job(k.job_id)
+                AND llmq_internal.has_job(k.job_id)
             FOR UPDATE SKIP LOCKED)
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP

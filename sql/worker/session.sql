@@ -150,7 +150,7 @@ BEGIN
         WITH held AS MATERIALIZED (
             SELECT k.job_id FROM llmq.lease AS k
             WHERE k.worker_id = own AND llmq_internal.is_home()
-                AND llmq.has_job(k.job_id)
+                AND llmq_internal.has_job(k.job_id)
             FOR UPDATE SKIP LOCKED)
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP

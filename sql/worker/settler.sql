@@ -91,7 +91,7 @@ BEGIN
     END IF;
     RETURN QUERY
         SELECT n.job_id, NULL::bigint FROM llmq.answer AS n
-        WHERE NOT n.dead AND n.due_at <= now AND llmq.has_job(n.job_id)
+        WHERE NOT n.dead AND n.due_at <= now AND llmq_internal.has_job(n.job_id)
         ORDER BY n.due_at LIMIT max_rows;
     GET DIAGNOSTICS found_rows = ROW_COUNT;
     RETURN QUERY SELECT NULL::uuid, CASE WHEN found_rows < max_rows THEN (
@@ -112,7 +112,7 @@ DECLARE
 BEGIN
     SELECT * INTO n FROM llmq.answer AS k
     WHERE k.job_id = answered_job AND NOT k.dead AND k.due_at <= clock_timestamp()
-        AND llmq_internal.is_home() AND llmq.has_job(answered_job)
+        AND llmq_internal.is_home() AND llmq_internal.has_job(answered_job)
     FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN;

@@ -17,7 +17,7 @@ BEGIN
         SELECT j.job_id, l.worker_id
         FROM llmq.lease AS l JOIN llmq.job AS j USING (job_id)
         WHERE l.worker_id = ANY (lost)
-            OR llmq.is_overdue(l)
+            OR llmq_internal.is_overdue(l)
             OR NOT EXISTS (
                 SELECT FROM llmq.worker_session AS w
                 WHERE w.id = l.worker_id AND (w.backend_start <= l.claimed_at OR NOT restored))
@@ -45,7 +45,7 @@ END
 $$;
 
 -- Whether a delivery should have been settled long ago: whoever had it does not know of it.
-CREATE OR REPLACE FUNCTION llmq.is_overdue(l llmq.lease) RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.is_overdue(l llmq.lease) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
@@ -54,11 +54,11 @@ END
 $$;
 
 -- Whether there is such a lease.  Reads them all, so not with every poll.
-CREATE OR REPLACE FUNCTION llmq.has_overdue() RETURNS boolean
+CREATE OR REPLACE FUNCTION llmq_internal.has_overdue() RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN EXISTS (SELECT FROM llmq.lease AS l WHERE llmq.is_overdue(l));
+    RETURN EXISTS (SELECT FROM llmq.lease AS l WHERE llmq_internal.is_overdue(l));
 END
 $$;
 
