@@ -21,7 +21,7 @@
 -- full poll makes pending those that are due, and has them among messages.  sweep in control: true
 -- says that messages of any topics came back.
 --
--- Away from home (sql/home.sql) it tells the worker its state and its recalls, and touches nothing else.
+-- Away from home (sql/admin/home.sql) it tells the worker its state and its recalls, and touches nothing else.
 --
 -- Long: what is looked at, in the order in which it must be.
 CREATE OR REPLACE FUNCTION llmq.worker_poll(
