@@ -6,6 +6,9 @@
 
 \echo Use "ALTER EXTENSION llmq UPDATE" to load this file. \quit
 
+-- Names of this script are looked up in no schema that others could have written to.
+SELECT pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
 -- Workers say hello again before they claim anything more, and hear whether they speak the
 -- protocol of this version.  They keep their leases meanwhile, and settle what they have.
 UPDATE llmq.worker_session SET state = 'outdated' WHERE state = 'running';
