@@ -19,35 +19,47 @@ typedef struct Operation
 /* The beginning of a statement that returns rows of these columns. */
 #define SELECT(COLUMNS) "SELECT " COLUMNS(LLMQ_COLUMN_NAME) " FROM llmq."
 
+/*
+ * Each parameter has the type of the function's argument, so that no other function of that name
+ * can be meant, and each type its schema: a program's session has a search_path of its own.
+ */
 static const Operation operations[LLMQ_OPERATIONS] = {
 	[LLMQ_OP_HELLO] = {"hello",
-					   SELECT(LLMQ_HELLO_COLUMNS) "worker_hello($1::int, $2, $3, $4::int, "
-												  "$5::timestamptz)",
+					   SELECT(LLMQ_HELLO_COLUMNS) "worker_hello($1::int, $2::pg_catalog.text, "
+												  "$3::pg_catalog.text, $4::int, "
+												  "$5::pg_catalog.timestamptz)",
 					   5, false},
 	[LLMQ_OP_POLL] = {"poll",
-					  SELECT(LLMQ_POLL_COLUMNS) "worker_poll($1::bigint, $2::bigint, $3::int, $4, "
-												"$5::jsonb, $6::bigint, $7)",
+					  SELECT(LLMQ_POLL_COLUMNS) "worker_poll($1::bigint, $2::bigint, $3::int, "
+												"$4::pg_catalog.text, "
+												"$5::pg_catalog.jsonb, $6::bigint, "
+												"$7::pg_catalog.text)",
 					  7, false},
 	[LLMQ_OP_CLAIM] = {"claim", SELECT(LLMQ_CLAIM_COLUMNS) "worker_claim($1::bigint, $2::bigint[])",
 					   2, false},
 	[LLMQ_OP_SETTLE] = {"settle",
-						SELECT(LLMQ_SETTLE_COLUMNS) "worker_settle($1::bigint, $2::jsonb)", 2,
-						false},
+						SELECT(
+							LLMQ_SETTLE_COLUMNS) "worker_settle($1::bigint, $2::pg_catalog.jsonb)",
+						2, false},
 	[LLMQ_OP_CLAIM_MESSAGES] =
-		{"relay-claim", SELECT(LLMQ_OUTBOX_COLUMNS) "worker_claim_messages($1::bigint, $2::jsonb)",
-		 2, false},
+		{"relay-claim",
+		 SELECT(LLMQ_OUTBOX_COLUMNS) "worker_claim_messages($1::bigint, $2::pg_catalog.jsonb)", 2,
+		 false},
 	[LLMQ_OP_SETTLE_MESSAGES] =
 		{"relay-settle",
-		 SELECT(LLMQ_OUTBOX_SETTLE_COLUMNS) "worker_settle_messages($1::bigint, $2::jsonb)", 2,
-		 false},
-	[LLMQ_OP_DRAW] = {"draw", SELECT(LLMQ_DRAW_COLUMNS) "worker_draw($1::bigint, $2::jsonb)", 2,
+		 SELECT(
+			 LLMQ_OUTBOX_SETTLE_COLUMNS) "worker_settle_messages($1::bigint, $2::pg_catalog.jsonb)",
+		 2, false},
+	[LLMQ_OP_DRAW] = {"draw",
+					  SELECT(LLMQ_DRAW_COLUMNS) "worker_draw($1::bigint, $2::pg_catalog.jsonb)", 2,
 					  true},
-	[LLMQ_OP_HEARTBEAT] = {"heartbeat",
-						   "SELECT llmq.worker_heartbeat($1::bigint, $2::int, $3::jsonb)", 3, true},
+	[LLMQ_OP_HEARTBEAT] =
+		{"heartbeat", "SELECT llmq.worker_heartbeat($1::bigint, $2::int, $3::pg_catalog.jsonb)", 3,
+		 true},
 	[LLMQ_OP_DRAIN] = {"drain", "SELECT llmq.worker_drain($1::bigint)", 1, true},
-	[LLMQ_OP_RECONCILE] = {"reconcile",
-						   "SELECT llmq.worker_reconcile($1::bigint, $2::uuid[], $3::bigint[])", 3,
-						   false},
+	[LLMQ_OP_RECONCILE] =
+		{"reconcile",
+		 "SELECT llmq.worker_reconcile($1::bigint, $2::pg_catalog.uuid[], $3::bigint[])", 3, false},
 	[LLMQ_OP_GOODBYE] = {"goodbye", "SELECT llmq.worker_goodbye($1::bigint)", 1, false},
 };
 

@@ -22,12 +22,13 @@
 #define STATEMENT_LIMIT	   "30s"
 #define OPERATION_LIMIT_US INT64_C(40000000)
 
-#define SETTINGS                                                                               \
-	"SELECT pg_catalog.set_config(name, value, true) FROM (VALUES "                            \
-	"('search_path', 'pg_catalog, pg_temp'), ('lock_timeout', '500ms'), "                      \
-	"('statement_timeout', '" STATEMENT_LIMIT "'), ('jit', 'off'), "                           \
-	"('row_security', 'on'), ('synchronous_commit', "                                          \
-	"CASE WHEN $1::bool THEN 'off' ELSE pg_catalog.current_setting('synchronous_commit') END)" \
+#define SETTINGS                                                          \
+	"SELECT pg_catalog.set_config(name, value, true) FROM (VALUES "       \
+	"('search_path', 'pg_catalog, pg_temp'), ('lock_timeout', '500ms'), " \
+	"('statement_timeout', '" STATEMENT_LIMIT "'), ('jit', 'off'), "      \
+	"('row_security', 'on'), ('synchronous_commit', "                     \
+	"CASE WHEN $1::pg_catalog.bool THEN 'off' "                           \
+	"ELSE pg_catalog.current_setting('synchronous_commit') END)"          \
 	") AS setting (name, value)"
 
 #define CONNECTION_FAILURE "08006"

@@ -22,7 +22,7 @@ CREATE OR REPLACE VIEW llmq.worker AS
     SELECT w.name, w.pid, w.kind, w.backend_start, w.heartbeat,
         (SELECT count(*)::int FROM llmq.lease AS l WHERE l.worker_id = w.id) AS in_flight, w.state
     FROM llmq.worker_session AS w
-    WHERE NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS l WHERE l.id = w.id);
+    WHERE NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL::bigint) AS l WHERE l.id = w.id);
 COMMENT ON VIEW llmq.worker IS
     'the workers of this database; the heartbeat moves only while jobs are in flight';
 
@@ -35,7 +35,7 @@ BEGIN
     RETURN EXISTS (
         SELECT FROM llmq.worker_session AS w
         WHERE w.kind = 'program' AND w.state = 'running'
-            AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS l WHERE l.id = w.id));
+            AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL::bigint) AS l WHERE l.id = w.id));
 END
 $$;
 
@@ -55,7 +55,7 @@ AS $$
 BEGIN
     DELETE FROM llmq.home;
     PERFORM llmq_internal.write_home();
-    PERFORM llmq_internal.takeover(NULL, true);
+    PERFORM llmq_internal.takeover(NULL::bigint, true);
     UPDATE llmq.worker_session SET state = 'running' WHERE state = 'quarantined';
     PERFORM llmq_internal.wake_worker(), llmq_internal.wake_settler();
 END

@@ -15,7 +15,7 @@ BEGIN
         JOIN llmq.worker_session AS w ON w.id = m.worker_id
         CROSS JOIN jsonb_array_elements(m.families) AS f
         CROSS JOIN jsonb_array_elements(f.value -> 'samples') AS s
-        WHERE NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS l WHERE l.id = w.id);
+        WHERE NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL::bigint) AS l WHERE l.id = w.id);
 END
 $$;
 COMMENT ON FUNCTION llmq_internal.metric_lines() IS 'what llmq.metric shows of workers';

@@ -9,7 +9,7 @@ DECLARE
     entry llmq.idempotency;
 BEGIN
     PERFORM llmq_internal.check_required('run_id', run_id, 255), llmq_internal.check_required('step', step, 255);
-    entry := llmq_internal.key_row('step', caller, run_id, step);
+    entry := llmq_internal.key_row('step'::text, caller::text, run_id, step);
     entry.fingerprint := encode(sha256(convert_to(coalesce(input, 'null')::text, 'UTF8')), 'hex');
     entry := llmq_internal.begin_key(entry, lock_ttl);
     outcome := CASE WHEN entry.token IS NULL THEN 'replayed' ELSE 'started' END;
@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     PERFORM llmq_internal.check_required('run_id', run_id, 255), llmq_internal.check_required('step', step, 255),
         llmq_internal.check_token(token);
-    entry := llmq_internal.key_row('step', caller, run_id, step);
+    entry := llmq_internal.key_row('step'::text, caller::text, run_id, step);
     entry.token := token;
     entry.response := output;
     SELECT clock_timestamp() + q.retention INTO entry.expires_at
@@ -46,7 +46,7 @@ DECLARE
 BEGIN
     PERFORM llmq_internal.check_required('run_id', run_id, 255), llmq_internal.check_required('step', step, 255),
         llmq_internal.check_token(token);
-    entry := llmq_internal.key_row('step', caller, run_id, step);
+    entry := llmq_internal.key_row('step'::text, caller::text, run_id, step);
     entry.token := token;
     RETURN llmq_internal.write_key(entry, 'release');
 END

@@ -153,7 +153,7 @@ DECLARE
 BEGIN
     PERFORM llmq_internal.check_required('scope', scope, 255), llmq_internal.check_key(idempotency_key),
         llmq_internal.check_required('fingerprint', fingerprint, 255);
-    entry := llmq_internal.key_row('request', caller, scope, idempotency_key);
+    entry := llmq_internal.key_row('request'::text, caller::text, scope, idempotency_key);
     entry.fingerprint := fingerprint;
     entry := llmq_internal.begin_key(entry, lock_ttl);
     outcome := CASE WHEN entry.token IS NULL THEN 'replayed' ELSE 'started' END;
@@ -178,7 +178,7 @@ BEGIN
         PERFORM llmq_internal.fail('PT400', 'status must be from 100 to 599',
             'It is ' || coalesce(status::text, 'NULL') || '.', 'Give the HTTP status of the response.');
     END IF;
-    entry := llmq_internal.key_row('request', caller, scope, idempotency_key);
+    entry := llmq_internal.key_row('request'::text, caller::text, scope, idempotency_key);
     entry.token := token;
     entry.status := status;
     entry.response := response;
@@ -198,7 +198,7 @@ DECLARE
 BEGIN
     PERFORM llmq_internal.check_required('scope', scope, 255), llmq_internal.check_key(idempotency_key),
         llmq_internal.check_token(token);
-    entry := llmq_internal.key_row('request', caller, scope, idempotency_key);
+    entry := llmq_internal.key_row('request'::text, caller::text, scope, idempotency_key);
     entry.token := token;
     RETURN llmq_internal.write_key(entry, 'release');
 END

@@ -109,7 +109,7 @@ LANGUAGE plpgsql STABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     RETURN (
-        SELECT llmq_internal.cost(e, input, output, 0)
+        SELECT llmq_internal.cost(e, input, output, 0::bigint)
         FROM llmq.queue_policy AS q JOIN llmq.endpoint AS e
             ON e.enabled AND (q.endpoints IS NULL OR e.name = ANY (q.endpoints))
         WHERE q.name = of_queue

@@ -82,8 +82,8 @@ BEGIN
     RETURNING job_id, queue, tenant, priority, deliveries, counted, deaths INTO place;
     PERFORM llmq_internal.wake_worker();
     IF failed IS NOT NULL THEN
-        RETURN llmq_internal.bury_alone(ARRAY[place], 'dependency_failed',
-            format('job %s, which it comes after, did not succeed', failed));
+        RETURN llmq_internal.bury_alone(ARRAY[place], 'dependency_failed'::text,
+            format('job %s, which it comes after, did not succeed', failed), NULL::text);
     ELSIF j.run_at > clock_timestamp() THEN
         INSERT INTO llmq.deferred (job_id, queue, tenant, priority, deliveries, counted, deaths, due_at)
         SELECT (place).*, j.run_at;

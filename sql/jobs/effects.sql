@@ -120,12 +120,12 @@ BEGIN
 
     p.counted := p.counted + is_counted::int;
     IF p.counted >= allowed THEN
-        PERFORM llmq_internal.bury(ARRAY[p], 'max_deliveries',
-            format('%s deliveries failed; the last one: %s', p.counted, reason));
+        PERFORM llmq_internal.bury(ARRAY[p], 'max_deliveries'::text,
+            format('%s deliveries failed; the last one: %s', p.counted, reason), NULL::text);
         RETURN 'dead';
     ELSIF due > last_start THEN
-        PERFORM llmq_internal.bury(ARRAY[p], 'expired',
-            format('no delivery may start after %s; the last one: %s', last_start, reason));
+        PERFORM llmq_internal.bury(ARRAY[p], 'expired'::text,
+            format('no delivery may start after %s; the last one: %s', last_start, reason), NULL::text);
         RETURN 'dead';
     ELSIF delay <= '0' THEN
         INSERT INTO llmq.ready (job_id, queue, tenant, priority, deliveries, counted, deaths)

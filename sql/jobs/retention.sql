@@ -201,7 +201,7 @@ CREATE OR REPLACE FUNCTION llmq.prune() RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    RETURN llmq_internal.prune_step(NULL);
+    RETURN llmq_internal.prune_step(NULL::interval);
 END
 $$;
 COMMENT ON FUNCTION llmq.prune() IS

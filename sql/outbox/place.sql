@@ -100,7 +100,7 @@ BEGIN
         )
         DELETE FROM llmq.message_lease AS k WHERE k.id = ANY (ARRAY(SELECT e.id FROM expired AS e)) RETURNING k.*
     LOOP
-        IF llmq_internal.fail_message(l, standard.max_attempts, '0', 'its consumer let the lease expire') THEN
+        IF llmq_internal.fail_message(l, standard.max_attempts, interval '0', 'its consumer let the lease expire'::text) THEN
             topics := llmq_internal.merge_topics(topics, jsonb_build_object(l.topic, l.id));
         END IF;
     END LOOP;

@@ -85,7 +85,7 @@ DECLARE
     detail text;
     hint text;
 BEGIN
-    job := llmq_internal.job_of_json(body, '{prompt, system, messages, model, params, metadata}');
+    job := llmq_internal.job_of_json(body, '{prompt, system, messages, model, params, metadata}'::text[]);
     job.idempotency_key := llmq_internal.http_key(key);
     job.tenant := tenant;
     job.queue := queue;

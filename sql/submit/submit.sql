@@ -103,7 +103,7 @@ BEGIN
         PERFORM llmq_internal.check_key(job.idempotency_key);
     END IF;
     IF job.priority IS DISTINCT FROM 0 OR job.run_at IS NOT NULL OR job.expires_at IS NOT NULL THEN
-        PERFORM llmq_internal.check_schedule(job.run_at, job.expires_at, job.priority);
+        PERFORM llmq_internal.check_schedule(job.run_at, job.expires_at, job.priority::int);
     END IF;
     job.scope := scope;
     job.submitted_by := caller;

@@ -89,7 +89,7 @@ BEGIN
     IF alive < taken THEN
         expired := ARRAY(SELECT p FROM unnest(picked) AS p
             WHERE NOT EXISTS (SELECT FROM llmq.lease AS l WHERE l.job_id = p.job_id));
-        PERFORM llmq_internal.bury(expired, 'expired', 'no delivery may start after expires_at or max_age');
+        PERFORM llmq_internal.bury(expired, 'expired'::text, 'no delivery may start after expires_at or max_age'::text, NULL::text);
     END IF;
 
     IF taken < cardinality(seqs) THEN

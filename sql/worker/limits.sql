@@ -120,7 +120,7 @@ CREATE OR REPLACE VIEW llmq.endpoint_status AS
         SELECT s.value -> 1 ->> 'endpoint' AS endpoint, sum((s.value ->> 2)::numeric)::bigint AS in_flight
         FROM llmq.worker_metric AS m, jsonb_array_elements(m.families) AS f, jsonb_array_elements(f.value -> 'samples') AS s
         WHERE f.value ->> 'name' = 'llmq_calls_in_flight'
-            AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS w WHERE w.id = m.worker_id)
+            AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL::bigint) AS w WHERE w.id = m.worker_id)
         GROUP BY 1) AS c ON c.endpoint = e.name;
 COMMENT ON VIEW llmq.endpoint_status IS
     'one row an endpoint: its breaker, what keeps jobs from it just now, the failure that its breaker opened for, and how many calls it has, as of the workers'' last heartbeats';

@@ -137,7 +137,7 @@ LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan SET enable_seqscan = off
 AS $$
 BEGIN
-    IF NOT llmq_internal.try_lock_topic('llmq.message_pending', of_topic) THEN
+    IF NOT llmq_internal.try_lock_topic('llmq.message_pending'::regclass, of_topic) THEN
         RETURN false;
     ELSIF exclusive AND EXISTS (SELECT FROM llmq.worker_session AS w WHERE w.id <> own) THEN
         RETURN NOT EXISTS (

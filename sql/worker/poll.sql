@@ -51,7 +51,7 @@ BEGIN
         -- After the clock was set heartbeats say nothing for a while.
         IF home AND report -> 'clock_set' IS NULL AND (EXISTS (SELECT FROM llmq_internal.lost_sessions(own))
             OR (report -> 'prune' IS NOT NULL AND llmq_internal.has_overdue())) THEN
-            IF llmq_internal.takeover(own) > 0 THEN
+            IF llmq_internal.takeover(own, false) > 0 THEN
                 facts := '{"sweep": true}';
             END IF;
         END IF;
@@ -61,7 +61,7 @@ BEGIN
         IF home THEN
             PERFORM llmq_internal.fold_spending();
             promoted := llmq_internal.promote_deferred(max_rows);
-            returned := llmq_internal.merge_topics(returned, llmq_internal.promote_messages(max_rows));
+            returned := llmq_internal.merge_topics(returned, llmq_internal.promote_messages(max_rows, NULL::text));
         END IF;
         facts := facts || llmq_internal.worker_facts(own, config_hash) || jsonb_build_object('pruned', pruned);
         -- What is due and did not move is locked, by a cancel that is not committed say.
@@ -131,7 +131,7 @@ BEGIN
     ON CONFLICT (endpoint) DO UPDATE
     SET reason = EXCLUDED.reason, until = EXCLUDED.until, noted_at = clock_timestamp();
     IF report ? 'prune' THEN
-        RETURN llmq_internal.prune_step('100 ms');
+        RETURN llmq_internal.prune_step(interval '100 ms');
     END IF;
     RETURN 0;
 END

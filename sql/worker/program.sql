@@ -66,7 +66,8 @@ BEGIN
             FOR UPDATE SKIP LOCKED)
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP
-        PERFORM llmq_internal.redeliver(llmq_internal.placement(l), false, '0', 'interrupted', 'its worker did not hear that it had it');
+        PERFORM llmq_internal.redeliver(llmq_internal.placement(l), false, interval '0', 'interrupted'::text,
+            'its worker did not hear that it had it'::text);
         given_back := given_back + 1;
     END LOOP;
     RETURN given_back + llmq_internal.return_messages(ARRAY[own], false, false, known_messages);

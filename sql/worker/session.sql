@@ -31,7 +31,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT w.* FROM llmq.worker_session AS w
     WHERE w.state IN ('running', 'draining')
-        AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL) AS l WHERE l.id = w.id)
+        AND NOT EXISTS (SELECT FROM llmq_internal.lost_sessions(NULL::bigint) AS l WHERE l.id = w.id)
 $$;
 
 -- Refuses a worker whose session has ended, or that would work in a copy.  As note_claim it
@@ -103,7 +103,7 @@ BEGIN
         RETURNING w.id INTO worker_id;
     END IF;
     IF state = 'running' AND llmq_internal.is_home() THEN
-        PERFORM llmq_internal.takeover(worker_id);
+        PERFORM llmq_internal.takeover(worker_id, false);
     END IF;
     IF kind = 'program' THEN
         PERFORM llmq_internal.note_backend(worker_id);
@@ -155,11 +155,11 @@ BEGIN
         DELETE FROM llmq.lease AS k USING held AS h WHERE k.job_id = h.job_id RETURNING k.*
     LOOP
         PERFORM llmq_internal.recall_lease(l, 'the worker was stopped while it ran this delivery');
-        PERFORM llmq_internal.redeliver(llmq_internal.placement(l), false, '0', 'interrupted', 'its worker was stopped');
+        PERFORM llmq_internal.redeliver(llmq_internal.placement(l), false, interval '0', 'interrupted'::text, 'its worker was stopped'::text);
     END LOOP;
     DELETE FROM llmq.recall WHERE worker_id = own;
     IF llmq_internal.is_home() THEN
-        PERFORM llmq_internal.return_messages(ARRAY[own], false, false);
+        PERFORM llmq_internal.return_messages(ARRAY[own], false, false, '{}'::bigint[]);
     END IF;
     DELETE FROM llmq.worker_session WHERE id = own AND NOT llmq_internal.holds_leases(own);
     PERFORM llmq_internal.forget_listeners();

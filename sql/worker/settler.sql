@@ -181,7 +181,7 @@ BEGIN
     WHERE k.job_id = failed_job;
     IF n.failures >= allowed THEN
         PERFORM llmq_internal.record_attempts(jsonb_build_array(n.entry));
-        PERFORM llmq_internal.bury(ARRAY[llmq_internal.placement(n)], 'callback_failed', format(
+        PERFORM llmq_internal.bury(ARRAY[llmq_internal.placement(n)], 'callback_failed'::text, format(
             'on_complete failed %s times, the answer is kept; the last time: %s', n.failures, message),
             n.entry ->> 'text');
     END IF;

@@ -30,7 +30,7 @@ BEGIN
             count := count + llmq_internal.give_up_lease(taken.job_id, taken.worker_id, SQLSTATE, SQLERRM);
         END;
     END LOOP;
-    count := count + llmq_internal.return_messages(lost, true, restored);
+    count := count + llmq_internal.return_messages(lost, true, restored, '{}'::bigint[]);
     DELETE FROM llmq.worker_session AS w
     WHERE w.id = ANY (lost)
         AND NOT llmq_internal.holds_leases(w.id)
@@ -74,7 +74,7 @@ BEGIN
         RETURN 0;
     END IF;
     PERFORM llmq_internal.recall_lease(l, format('worker %s was lost while it ran this delivery', from_worker));
-    PERFORM llmq_internal.redeliver(llmq_internal.placement(l), true, '0', 'interrupted', 'its worker was lost');
+    PERFORM llmq_internal.redeliver(llmq_internal.placement(l), true, interval '0', 'interrupted'::text, 'its worker was lost'::text);
     RETURN 1;
 END
 $$;
