@@ -8,6 +8,9 @@
  * - SET ROLE could be reset from inside.  So the user id is switched as a SECURITY
  *   DEFINER function switches it, and SECURITY_RESTRICTED_OPERATION refuses RESET ROLE,
  *   SET SESSION AUTHORIZATION, temporary tables, LISTEN, PREPARE and their like.
+ * - Policies and functions of others may trust session_user and is_superuser.  So the
+ *   session is the role's as well.  Nothing of PostgreSQL's gives that back: we do, when it is
+ *   over and when the transaction aborts.
  * - A trigger that is deferred would fire at commit, as us.  So all constraints are
  *   made immediate before, and a restricted operation may defer none.
  * - Settings go back to what they were, also those made without LOCAL; locks of the
@@ -16,13 +19,14 @@
  * - statement_timeout does nothing in a background worker; its timer is armed here.  And
  *   a function that catches the cancellation ends the process: nothing less ends it.
  *
- * An ERROR needs no undoing: the end of the transaction gives user id and settings back.
+ * An ERROR needs no other undoing: the end of the transaction gives user id and settings back.
  */
 #include "postgres.h"
 
 #include <limits.h>
 #include <signal.h>
 
+#include "access/xact.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
@@ -40,10 +44,18 @@
 #include "compat.h"
 #include "settings.h"
 
+/* Whose the session was; its user and the acting one are the same, in no security context. */
+typedef struct Session
+{
+	Oid role; /* InvalidOid: no callback has it */
+	bool is_superuser;
+} Session;
+
 /* A function can catch its cancellation.  One that goes on for so long ends the process. */
 #define STUBBORN_MS 2000
 
 static char *server_search_path = NULL;
+static Session lent = {InvalidOid, false};
 static TimeoutId stubborn_timeout;
 static volatile sig_atomic_t stubborn = false;
 
@@ -52,6 +64,9 @@ static void make_constraints_immediate(void);
 static void configure(const LlmqCallback *callback);
 static void set_locally(const char *name, const char *value);
 static char *find_function(const char *signature);
+static void lend_session(Oid role);
+static void take_session_back(void);
+static void take_back_at_abort(XactEvent event, void *argument);
 static void call(const char *function, Datum argument);
 static void arm_timeout(void);
 static void disarm_timeout(void);
@@ -64,6 +79,7 @@ llmq_callback_prepare(void)
 
 	server_search_path = MemoryContextStrdup(TopMemoryContext, value == NULL ? "" : value);
 	stubborn_timeout = RegisterTimeout(USER_TIMEOUT, end_process);
+	RegisterXactCallback(take_back_at_abort, NULL);
 }
 
 bool
@@ -77,19 +93,15 @@ llmq_callback_run(const LlmqCallback *callback)
 {
 	Oid role = find_role(callback->role);
 	int nest_level;
-	Oid saved_role;
-	int saved_context;
 
 	make_constraints_immediate();
 	nest_level = NewGUCNestLevel();
 	configure(callback);
-	GetUserIdAndSecContext(&saved_role, &saved_context);
-	SetUserIdAndSecContext(role, saved_context | SECURITY_LOCAL_USERID_CHANGE |
-									 SECURITY_RESTRICTED_OPERATION);
+	lend_session(role);
 	arm_timeout();
 	call(find_function(callback->function), callback->argument);
 	disarm_timeout();
-	SetUserIdAndSecContext(saved_role, saved_context);
+	take_session_back();
 	AtEOXact_GUC(false, nest_level);
 	LockReleaseSession(USER_LOCKMETHOD);
 }
@@ -149,6 +161,34 @@ find_function(const char *signature)
 	name = pnstrdup(signature, arguments - signature);
 	(void) LookupFuncName(llmq_compat_split_name(name), 1, &argument, false);
 	return name;
+}
+
+/* -- the session ------------------------------------------------------------------- */
+
+static void
+lend_session(Oid role)
+{
+	bool is_superuser = superuser_arg(role);
+
+	lent = (Session){GetSessionUserId(), superuser_arg(GetSessionUserId())};
+	SetSessionAuthorization(role, is_superuser);
+	SetUserIdAndSecContext(role, SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+}
+
+/* Looks nothing up: the transaction may have failed. */
+static void
+take_session_back(void)
+{
+	SetUserIdAndSecContext(lent.role, 0);
+	SetSessionAuthorization(lent.role, lent.is_superuser);
+	lent.role = InvalidOid;
+}
+
+static void
+take_back_at_abort(XactEvent event, void *argument)
+{
+	if (event == XACT_EVENT_ABORT && OidIsValid(lent.role))
+		take_session_back();
 }
 
 /* -- the call ---------------------------------------------------------------------- */

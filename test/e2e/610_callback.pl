@@ -94,7 +94,13 @@ is($pg->sql("SELECT xact_start IS NULL AND backend_xid IS NULL FROM pg_stat_acti
 $pg->sql($_) for 'CREATE TABLE app.later (who text)', 'ALTER TABLE app.later OWNER TO app',
 	q{CREATE FUNCTION app.note_who() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN INSERT INTO app.note (what) VALUES ('trigger'); RETURN NULL; END $f$},
 	'CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app.later DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION app.note_who()',
-	'CREATE TABLE public.secret AS SELECT 1 AS x';
+	'CREATE TABLE public.secret AS SELECT 1 AS x',
+	# What others trust: a definer function whom the session belongs to, and a policy whether that is a superuser.
+	q{CREATE FUNCTION public.open_safe() RETURNS int LANGUAGE plpgsql SECURITY DEFINER AS $f$
+		BEGIN IF session_user <> 'postgres' THEN RAISE 'the safe is closed to %', session_user; END IF; RETURN (SELECT x FROM public.secret); END $f$},
+	'CREATE TABLE public.diary AS SELECT 1 AS x', 'GRANT SELECT ON public.diary TO PUBLIC', 'ALTER TABLE public.diary ENABLE ROW LEVEL SECURITY',
+	q{CREATE POLICY superusers ON public.diary USING (current_setting('is_superuser') = 'on' OR session_user = 'postgres')},
+	'CREATE TABLE app.identity (job_id uuid, who text)', 'GRANT USAGE ON SCHEMA app TO PUBLIC', 'GRANT INSERT ON app.identity TO PUBLIC', 'CREATE ROLE other LOGIN', q{SELECT llmq.grant_submit('other')};
 
 my %bad = (
 	sleeps     => [ "$write PERFORM pg_sleep(30);", qr/statement timeout \(SQLSTATE 57014\)/ ],
@@ -103,6 +109,10 @@ my %bad = (
 	resets     => [ "$write RESET ROLE;", qr/cannot set parameter "role" within security-/ ],
 	sets_role  => [ "$write SET ROLE postgres;", qr/cannot set parameter "role"/ ],
 	authorizes => [ "$write SET SESSION AUTHORIZATION DEFAULT;", qr/cannot set parameter "session_authorization"/ ],
+	becomes    => [ "$write SET SESSION AUTHORIZATION postgres;", qr/cannot set parameter "session_authorization"/ ],
+	goes_back  => [ "$write RESET SESSION AUTHORIZATION;", qr/cannot set parameter "session_authorization"/ ],
+	has_no_role => [ "$write SET ROLE NONE;", qr/cannot set parameter "role"/ ],
+	reads_safe => [ "$write PERFORM public.open_safe();", qr/the safe is closed to app/ ],
 	peeks      => [ "$write PERFORM x FROM public.secret;", qr/permission denied for table secret/ ],
 	peeks_in   => [ "$write PERFORM 1 FROM llmq.job;", qr/permission denied for table job/ ],
 	settles    => [ "$write PERFORM llmq_internal.settler_settle((answer ->> 'job_id')::uuid);", qr/permission denied for function/ ],
@@ -134,6 +144,27 @@ for my $name (sort keys %bad)
 	is(notes($job{$name}) . calls($name), '11', "$name: from the kept answer, without another call");
 }
 is($pg->sql("SELECT count(*) FROM app.note WHERE who <> 'app'"), 0, 'nothing was ever done with other rights than those of the role');
+
+# Whose the session is, by all words that there are for it, and how much of the diary can be read.
+my $identify = q{INSERT INTO app.identity SELECT (answer ->> 'job_id')::uuid, concat_ws(' ', current_user, session_user, current_setting('is_superuser'),
+	(SELECT count(*) FROM public.diary));};
+create(identifies => $identify);
+create(identifies_badly => "$identify RAISE 'badly';");
+create(identifies_slowly => "$identify PERFORM pg_sleep(30);");
+sub identity
+{
+	my ($name, $role, $function) = @_;
+	my $submitted = submit($name, role => $role, on_complete => 'app.' . ($function // 'identifies'));
+	my $state = $pg->final_state($submitted)->{state};
+	return "$state: " . $pg->sql("SELECT string_agg(who, ', ') FROM app.identity WHERE job_id = '$submitted'");
+}
+is(identity('identity_app', 'app'), 'succeeded: app app off 0', 'to its function the session is that of the role that submitted');
+is(identity('identity_other', 'other'), 'succeeded: other other off 0', 'to the next one that of another role');
+is(identity('identity_badly', 'other', 'identifies_badly'), 'dead: ', 'one that raises');
+is(identity('identity_slowly', 'app', 'identifies_slowly'), 'dead: ', 'or is cancelled');
+is(identity('identity_superuser', 'postgres'), 'succeeded: postgres postgres on 1', 'leaves the process what it was: a superuser has all rights after it');
+is(identity('identity_again', 'other'), 'succeeded: other other off 0', 'and others their own after that');
+create($_ => $identify) for qw(identifies_badly identifies_slowly);	# a redrive below finds no fault with them
 
 # -- what is harmless ----------------------------------------------------------------
 
