@@ -46,9 +46,9 @@ sub is_refused
 my $takes_over = q{LANGUAGE plpgsql AS 'BEGIN ALTER ROLE mallory SUPERUSER; RETURN 0; END'};
 is_refused('a schema of another role', 42501, 'belongs to another role.*"mallory"', 'CREATE SCHEMA llmq');
 is_refused('a schema of another role with functions', 42501, 'belongs to another role',
-	"CREATE SCHEMA llmq; CREATE FUNCTION llmq_internal.prune_step(text) RETURNS bigint $takes_over; CREATE FUNCTION llmq_internal.lost_sessions(text) RETURNS int $takes_over");
+	"CREATE SCHEMA llmq; CREATE FUNCTION llmq.prune_step(text) RETURNS bigint $takes_over; CREATE FUNCTION llmq.lost_sessions(text) RETURNS int $takes_over");
 is_refused('a schema that was given away, with functions', 55000, 'not empty.*lost_sessions',
-	"CREATE SCHEMA llmq; CREATE FUNCTION llmq_internal.lost_sessions(text) RETURNS int $takes_over", 'ALTER SCHEMA llmq OWNER TO postgres');
+	"CREATE SCHEMA llmq; CREATE FUNCTION llmq.lost_sessions(text) RETURNS int $takes_over", 'ALTER SCHEMA llmq OWNER TO postgres');
 is_refused('a schema that another role may write to', 42501, 'may create objects in schema "llmq".*mallory', '', 'CREATE SCHEMA llmq; GRANT CREATE ON SCHEMA llmq TO mallory');
 is_refused('a schema that everybody may write to', 42501, 'may create objects in schema "llmq".*PUBLIC', '', 'CREATE SCHEMA llmq; GRANT CREATE ON SCHEMA llmq TO PUBLIC');
 my %things = (
@@ -64,6 +64,8 @@ my %things = (
 	conversion => 'CREATE CONVERSION llmq.c FOR \'LATIN1\' TO \'UTF8\' FROM iso8859_1_to_utf8',
 	statistics => 'CREATE TABLE public.t (a int, b int); CREATE STATISTICS llmq.s ON a, b FROM public.t',
 	'text search configuration' => 'CREATE TEXT SEARCH CONFIGURATION llmq.c (COPY = pg_catalog.simple)');
+is_refused('a schema llmq_internal', '42P06', 'schema "llmq_internal" exists already',
+	"CREATE SCHEMA llmq_internal; CREATE FUNCTION llmq_internal.prune_step(text) RETURNS bigint $takes_over");
 is_refused("a schema with a $_", 55000, 'schema "llmq" is not empty', '', "CREATE SCHEMA llmq; $things{$_}") for sort keys %things;
 
 prepare_database('SELECT 1', 'CREATE SCHEMA llmq AUTHORIZATION dba');
@@ -84,9 +86,9 @@ DECLARE
     name text;
 BEGIN
     FOR f IN
-        SELECT p.proname, p.pronargs - p.pronargdefaults AS required, a.types
+        SELECT p.pronamespace::regnamespace AS schema, p.proname, p.pronargs - p.pronargdefaults AS required, a.types
         FROM pg_proc AS p, LATERAL (SELECT ARRAY(SELECT t.type::regtype FROM unnest(p.proargtypes) WITH ORDINALITY AS t (type, i) ORDER BY i)) AS a (types)
-        WHERE p.pronamespace = 'llmq'::regnamespace AND p.prokind = 'f' AND p.pronargs > 0
+        WHERE p.pronamespace::regnamespace::text IN ('llmq', 'llmq_internal') AND p.prokind = 'f' AND p.pronargs > 0
     LOOP
         FOR args IN
             WITH other (type, instead) AS (VALUES
@@ -103,7 +105,7 @@ BEGIN
             UNION SELECT array_to_string(f.types[:n], ', ') FROM generate_series(f.required, cardinality(f.types) - 1) AS n
             WHERE f.proname <> ALL ('{submit, http_submit, outbox_claim, redrive_queue, idempotency_begin, idempotency_finish, step_begin}')
         LOOP
-            name := format('llmq.%I(%s)', f.proname, args);
+            name := format('%s.%I(%s)', f.schema, f.proname, args);
             CONTINUE WHEN to_regprocedure(name) IS NOT NULL;
             EXECUTE format('CREATE FUNCTION %s RETURNS void LANGUAGE plpgsql AS %L', name,
                 format('BEGIN RAISE LOG USING MESSAGE = %1$L; RAISE USING MESSAGE = %1$L; END', 'planted: ' || name));
@@ -115,9 +117,9 @@ SQL
 
 $pg->create_database('app', extension => 1, provider => $provider);
 $pg->wait_for_worker;
-my $own = $pg->sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace});
+my $own = $pg->sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace::regnamespace::text IN ('llmq', 'llmq_internal')});
 $pg->sql($overload);
-cmp_ok($pg->sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace = 'llmq'::regnamespace}), '>', 3 * $own, 'each function of llmq has overloads beside it');
+cmp_ok($pg->sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace::regnamespace::text IN ('llmq', 'llmq_internal')}), '>', 3 * $own, 'each function of llmq has overloads beside it');
 
 my $log = $pg->log_size;
 my $job;
