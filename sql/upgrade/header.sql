@@ -6,6 +6,11 @@
 
 \echo Use "ALTER EXTENSION llmq UPDATE" to load this file. \quit
 
+-- For the lock on the schema that this takes.  Calls of llmq.submit and the like share one
+-- (llmq_delegate_hold_off_update in extension/delegate.c): those that have begun are waited for, and
+-- those that come find the functions that the update leaves behind.
+COMMENT ON SCHEMA llmq IS 'durable, idempotent calls to language models';
+
 -- Workers say hello again before they claim anything more, and hear whether they speak the
 -- protocol of this version.  They keep their leases meanwhile, and settle what they have.
 UPDATE llmq.worker_session SET state = 'outdated' WHERE state = 'running';
