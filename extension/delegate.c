@@ -14,14 +14,17 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "access/xlog.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_collation.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "nodes/execnodes.h"
+#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -76,6 +79,21 @@ llmq_delegate_schema(void)
 								 PointerGetDatum(buildoidvector(NULL, 0)), ObjectIdGetDatum(llmq))
 			   ? "llmq"
 			   : "llmq_internal";
+}
+
+/* In the mode that conflicts with what COMMENT ON SCHEMA takes: an update begins with one. */
+void
+llmq_delegate_hold_off_update(void)
+{
+	if (!RecoveryInProgress())
+		LockDatabaseObject(NamespaceRelationId, get_namespace_oid("llmq", false), 0, ShareLock);
+}
+
+void
+llmq_delegate_allow_update(void)
+{
+	if (!RecoveryInProgress())
+		UnlockDatabaseObject(NamespaceRelationId, get_namespace_oid("llmq", false), 0, ShareLock);
 }
 
 Datum

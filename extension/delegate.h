@@ -15,6 +15,15 @@
 extern const char *llmq_delegate_schema(void);
 
 /*
+ * Waits for an update of the extension that is under way, and keeps others waiting until
+ * llmq_delegate_allow_update() or the end of the transaction: a function that had begun before an
+ * update would not find those that the update moves.  Nothing on a standby, where none can be.
+ */
+extern void llmq_delegate_hold_off_update(void);
+
+extern void llmq_delegate_allow_update(void);
+
+/*
  * Calls the function <name><suffix> of that schema, where <name> is that of the function being
  * called, with the same arguments; with a valid role, that role's name comes before them.
  * Returns its value, or fills the caller's tuplestore if the function returns a set.

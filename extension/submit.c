@@ -10,9 +10,11 @@
 #include "postgres.h"
 
 #include "access/xact.h"
+#include "catalog/pg_proc.h"
 #include "executor/spi.h"
 #include "fmgr.h"
 #include "miscadmin.h"
+#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 
 #include "delegate.h"
@@ -29,14 +31,25 @@ PG_FUNCTION_INFO_V1(llmq_wake_at_commit_1);
 static void warn_if_unserved(void);
 static bool program_serves(void);
 
-/* Notes the calling role and, as the owner, runs the function's delegate (suffix _as) for it. */
+/*
+ * Notes the calling role and, as the owner, runs the function's delegate (suffix _as) for it.
+ * Functions of row security, which only read, hold off no update: who reads has locked what an
+ * update locks later, and the two would wait for each other.
+ */
 Datum
 llmq_as_owner_1(PG_FUNCTION_ARGS)
 {
-	LlmqOwnerCaller caller = llmq_owner_assume(fcinfo->flinfo->fn_oid);
-	Datum result = llmq_delegate_run(fcinfo, "_as", caller.role);
+	bool reads = func_volatile(fcinfo->flinfo->fn_oid) != PROVOLATILE_VOLATILE;
+	LlmqOwnerCaller caller;
+	Datum result;
 
+	if (!reads)
+		llmq_delegate_hold_off_update();
+	caller = llmq_owner_assume(fcinfo->flinfo->fn_oid);
+	result = llmq_delegate_run(fcinfo, "_as", caller.role);
 	llmq_owner_leave(caller);
+	if (!reads)
+		llmq_delegate_allow_update();
 	return result;
 }
 

@@ -114,13 +114,18 @@ find_deadline(FunctionCallInfo fcinfo)
 static bool
 look(Oid function, const pg_uuid_t *job_id)
 {
-	LlmqOwnerCaller caller = llmq_owner_assume(function);
-	char *statement =
-		psprintf("SELECT l.status, l.final FROM %s.wait_look($1, $2) AS l", llmq_delegate_schema());
+	LlmqOwnerCaller caller;
 	Oid types[2] = {UUIDOID, NAMEOID};
-	Datum values[2] = {UUIDPGetDatum(job_id), llmq_owner_name(caller.role)};
+	Datum values[2];
+	char *statement;
 	bool isnull;
 
+	llmq_delegate_hold_off_update();
+	caller = llmq_owner_assume(function);
+	values[0] = UUIDPGetDatum(job_id);
+	values[1] = llmq_owner_name(caller.role);
+	statement =
+		psprintf("SELECT l.status, l.final FROM %s.wait_look($1, $2) AS l", llmq_delegate_schema());
 	if (SPI_execute_with_args(statement, lengthof(types), types, values, NULL, false, 1) !=
 		SPI_OK_SELECT)
 		elog(ERROR, "wait_look did not answer");
@@ -132,6 +137,7 @@ look(Oid function, const pg_uuid_t *job_id)
 						errhint("Was the submitting transaction committed, and the job not yet "
 								"pruned?")));
 	llmq_owner_leave(caller);
+	llmq_delegate_allow_update();
 	return DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2, &isnull));
 }
 

@@ -64,6 +64,11 @@ my @fresh = catalog('fresh');
 my @fresh_rights = dumped_rights('fresh');
 cmp_ok(scalar(@fresh), '>', 500, 'a fresh install is known in detail');
 ok((grep { /submit.*web/ } @fresh_rights), 'a dump of it has the rights of roles');
+for my $role (qw(web operator))
+{
+	ok((grep { /^GRANT USAGE ON SCHEMA llmq_internal TO $role;/ } @fresh_rights), "a dump has the right of $role to use schema llmq_internal");
+}
+ok((grep { /FUNCTION llmq_internal\.may_see\(.*web/ } @fresh_rights), 'a dump has the rights of roles on functions in schema llmq_internal');
 
 # Tests that two lists are the same, and shows what is not.
 sub same_lines
@@ -174,11 +179,28 @@ sub upgrade_from
 	$job{late} = $busy->result->{out};
 	my $open = $pg->session;
 	$open->query(q{BEGIN; SELECT count(*) FROM llmq.job_status});
+	my $slow = $pg->session;
+	$slow->query('BEGIN; LOCK TABLE llmq.destination IN ROW EXCLUSIVE MODE');
 	my $update = $pg->session;
 	$update->send('ALTER EXTENSION llmq UPDATE');
 	$open->query('COMMIT');
+	# While it is in the middle, two more submit: one as before, one through a set.
+	my $waits = sub {
+		my ($what, $count) = @_;
+		wait_for(sub { $pg->sql("SELECT count(*) FROM pg_locks WHERE NOT granted AND $what") == $count }, 20, "$count sessions wait for a lock: $what");
+	};
+	$waits->(q{relation = 'llmq.destination'::regclass}, 1);
+	$busy->send("SELECT job_id FROM llmq.submit('Upgrade. [job:$release-meanwhile]', 'meanwhile')");
+	$kept->send(q{SELECT count(*) FROM llmq.submit_many('[]')});
+	$waits->(q{classid = 'pg_namespace'::regclass AND objid = 'llmq'::regnamespace}, 2);
+	$slow->query('COMMIT');
 	my $result = $update->result;
 	is($result->{sqlstate}, '00000', 'ALTER EXTENSION UPDATE succeeds') or diag($result->{err});
+	$result = $busy->result;
+	is($result->{sqlstate}, '00000', 'a job that is submitted during the update is submitted after it') or diag($result->{err});
+	$job{meanwhile} = $result->{out};
+	$result = $kept->result;
+	is($result->{sqlstate}, '00000', 'a set function that is called during the update runs after it') or diag($result->{err});
 	$pg->start_programs if $pg->has_programs;		# as whatever keeps it running does
 	is($pg->sql(q{SELECT extversion FROM pg_extension WHERE extname = 'llmq'}), $version, 'this is the version then');
 	call_all($kept, $job{cancelled}, 'after the update');
@@ -186,7 +208,7 @@ sub upgrade_from
 	is($pg->sql('SELECT llmq.of_a_user()'), 1, "a user's own function stays in schema llmq");
 	$pg->sql('DROP FUNCTION llmq.of_a_user()');
 
-	for my $name (qw(ready running called child late))
+	for my $name (qw(ready running called child late meanwhile))
 	{
 		is($pg->final_state($job{$name}, 30)->{state}, 'succeeded', "the job that was $name is done");
 		is(scalar(my @calls = $provider->calls("$release-$name")), 1, 'with one call');
