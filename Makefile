@@ -212,7 +212,7 @@ $(UNIT_BUILD)/%_test: $(srcdir)/test/unit/%_test.c $(UNIT_OBJS)
 	$(CC) $(UNIT_CFLAGS) $(PG_CPPFLAGS) $< $(UNIT_OBJS) $(ENGINE_LIBS) $(UNIT_LIBS) -o $@
 
 unit: $(UNIT_PROGRAMS)
-	$(PROVE) --exec '' $(UNIT_PROGRAMS)
+	HARNESS_RULESFILE=$(srcdir)/test/testrules.yml $(PROVE) --jobs $(shell nproc) --exec '' $(UNIT_PROGRAMS)
 
 # Those that no clock hurries, under valgrind, built without the sanitizers.  It keeps limits of its own,
 # so machine_test is none of them.

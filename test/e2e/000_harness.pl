@@ -6,6 +6,8 @@ use warnings;
 
 use FindBin;
 use lib "$FindBin::Bin/lib";
+use CPAN::Meta::YAML;
+use File::Glob qw(bsd_glob GLOB_BRACE GLOB_NOCHECK);
 use File::Path ();
 use HTTP::Tiny;
 use JSON::PP;
@@ -79,6 +81,15 @@ $pg->start;
 is($pg->sql('SELECT a FROM t'), '1', 'after a kill of the postmaster the data is there');
 $pg->restart('immediate');
 is($pg->sql('SELECT a FROM t'), '1', 'after an immediate shutdown too');
+
+# -- beside each other --------------------------------------------------------
+
+# A rule of a file that has another name now would be one for nobody.
+sub names { my ($rule) = @_; return ref $rule eq 'HASH' ? map { names($_) } values %{$rule} : ref $rule ? map { names($_) } @{$rule} : $rule }
+my @names = grep { $_ ne '**' } names(CPAN::Meta::YAML->read("$FindBin::Bin/../testrules.yml")->[0]);
+my @files = map { bsd_glob("$FindBin::Bin/../../" . s{^build/(unit/.*)}{test/$1.c}r, GLOB_BRACE | GLOB_NOCHECK) } @names;
+cmp_ok(scalar(@files), '>', 10, 'test/testrules.yml says of files what they may run beside');
+is(join(' ', grep { !-e } @files), '', 'and all that it names are there');
 
 # -- leaving ------------------------------------------------------------------
 

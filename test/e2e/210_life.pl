@@ -112,9 +112,10 @@ my @gaps;
 my $worker = $pg->wait_for_worker;
 for my $death (1 .. 4)
 {
+	# Not from when its end is seen: that may be late.
+	my $died = now();
 	kill 'TERM', $worker;
 	wait_for(sub { is_gone($worker) }, 20, 'the worker has ended');
-	my $died = now();
 	last if $death == 4;
 	$worker = $pg->wait_for_worker;
 	push @gaps, now() - $died;

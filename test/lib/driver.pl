@@ -1,5 +1,6 @@
 # The driver that test/run starts as the user who may run PostgreSQL, in a copy of the tree: one
-# server for the pgTAP files, then all tests under one prove, then an end of all processes.
+# server for the pgTAP files, then all tests under one prove, then an end of all processes.  What runs
+# side by side there stands in test/testrules.yml.
 
 use strict;
 use warnings;
@@ -43,6 +44,7 @@ if ($prove == 0)
 {
 	$SIG{$_} = 'DEFAULT' for qw(INT TERM HUP ALRM PIPE);
 	$ENV{PERL5LIB} = 'test/lib';		# for prove's own handlers
+	$ENV{HARNESS_RULESFILE} = 'test/testrules.yml';
 	exec(@command) or POSIX::_exit(127);
 }
 

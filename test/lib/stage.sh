@@ -44,7 +44,7 @@ stage_build() {
 	exec 9<"$source/Makefile"
 	flock 9
 	if [ -z "${LLMQ_STAGE:-}" ]; then
-		local make=("${MAKE:-make}" -s --no-print-directory -C "$build" ${CI:+COPT=-Werror})
+		local make=("${MAKE:-make}" -s --no-print-directory -j"$(nproc)" -C "$build" ${CI:+COPT=-Werror})
 		[ "$build" = "$source" ] || make+=(-f "$source/Makefile")
 		"${make[@]}" "$@" 9<&-
 		"${make[@]}" install DESTDIR="$tmp/stage" 9<&- >/dev/null

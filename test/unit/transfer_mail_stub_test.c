@@ -153,7 +153,6 @@ check_stub(StubScript script, LlmqTransferEnd end, LlmqRelayOutcome outcome, con
 static void
 test_stubs(void)
 {
-	LlmqClocks attempt = {.attempt_us = 300000};
 	Stub stub;
 	Mail mail;
 
@@ -177,7 +176,7 @@ test_stubs(void)
 
 	stub_start(&stub, talk_for_ever);
 	mail_begin(&mail, "smtp", stub.port, &hello, ann);
-	ok(mail_start(&mail, &attempt) && mail_run(&mail) && mail.result.end == LLMQ_END_NO_RESPONSE,
+	ok(mail_start(&mail, &patient) && mail_run(&mail) && mail.result.end == LLMQ_END_NO_RESPONSE,
 	   "a server that talks for ever is left, and not heard for as long as it likes");
 	mail_free(&mail);
 	stub_stop(&stub);

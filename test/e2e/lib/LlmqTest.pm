@@ -20,6 +20,7 @@ use warnings;
 
 use Exporter 'import';
 use File::Temp ();
+use List::Util qw(max min);
 use Test::More;
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC sleep);
 
@@ -34,8 +35,9 @@ our @EXPORT = qw(start_provider start_receiver start_cluster new_cluster start_p
 # A test that has not ended by then hangs.
 use constant LIMIT => $ENV{LLMQ_TEST_LIMIT} || 240;
 
-# How often wait_for() looks.
-use constant LOOK_EVERY => 0.02;
+# How long wait_for() waits between two looks, in seconds: a tenth of what it has waited so far, within these
+# bounds.  A look may count thousands of rows, and takes that time from what it waits for.
+use constant { LOOK_AFTER => 0.02, LOOK_WITHIN => 0.1 };
 
 my $owner = $$;
 my @things;
@@ -59,13 +61,14 @@ sub seconds { return $_[0] / 1e9 }
 sub wait_for
 {
 	my ($check, $limit, $name) = @_;
-	my $end = now() + $limit;
+	my $began = now();
 	while (1)
 	{
 		my $value = $check->();
 		return $value if $value;
-		die "waited $limit s in vain: $name\n" if now() > $end;
-		sleep LOOK_EVERY;
+		my $waited = now() - $began;
+		die "waited $limit s in vain: $name\n" if $waited > $limit;
+		sleep min(LOOK_WITHIN, max(LOOK_AFTER, $waited / 10));
 	}
 }
 
