@@ -37,7 +37,7 @@ ENGINE_OBJS = \
 # Inside the server.
 SERVER_OBJS = \
 	$(call in,bgworker/server,hmac host settler store_spi transaction worker,o) \
-	$(call in,extension,callback control database debug_point delegate fingerprint functions key_wait \
+	$(call in,extension,cage callback control database debug_point delegate fingerprint functions key_wait \
 		launcher limit llmq owner service settings shared submit topic_lock wait wakeup,o)
 
 OBJS = $(SERVER_OBJS) $(ENGINE_OBJS) $(WIN32RES)

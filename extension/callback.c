@@ -11,8 +11,8 @@
  * - Policies and functions of others may trust session_user and is_superuser.  So the
  *   session is the role's as well.  Nothing of PostgreSQL's gives that back: we do, when it is
  *   over and when the transaction aborts.
- * - A trigger that is deferred would fire at commit, as us.  So all constraints are
- *   made immediate before, and a restricted operation may defer none.
+ * - A trigger that is deferred would fire at commit, as us.  So all constraints of our
+ *   transactions are immediate (cage.c), and a restricted operation may defer none.
  * - Settings go back to what they were, also those made without LOCAL; locks of the
  *   session are let go of.
  * - It cannot commit: a function that is called by SELECT never can.
@@ -60,7 +60,6 @@ static TimeoutId stubborn_timeout;
 static volatile sig_atomic_t stubborn = false;
 
 static Oid find_role(const char *name);
-static void make_constraints_immediate(void);
 static void configure(const LlmqCallback *callback);
 static void set_locally(const char *name, const char *value);
 static char *find_function(const char *signature);
@@ -94,7 +93,6 @@ llmq_callback_run(const LlmqCallback *callback)
 	Oid role = find_role(callback->role);
 	int nest_level;
 
-	make_constraints_immediate();
 	nest_level = NewGUCNestLevel();
 	configure(callback);
 	lend_session(role);
@@ -118,15 +116,6 @@ find_role(const char *name)
 						errmsg("role \"%s\", which submitted the job, does not exist", name),
 						errhint("on_complete runs with the rights of that role.")));
 	return role;
-}
-
-static void
-make_constraints_immediate(void)
-{
-	SPI_connect();
-	if (SPI_execute("SET CONSTRAINTS ALL IMMEDIATE", false, 0) != SPI_OK_UTILITY)
-		elog(ERROR, "could not make constraints immediate");
-	SPI_finish();
 }
 
 /* What a session of the role would have; waits for locks are limited by the timeout alone. */

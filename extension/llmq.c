@@ -10,6 +10,7 @@
 #include "fmgr.h"
 #include "miscadmin.h"
 
+#include "cage.h"
 #include "launcher.h"
 #include "settings.h"
 #include "shared.h"
@@ -24,6 +25,7 @@ _PG_init(void)
 {
 	llmq_settings_define();
 	llmq_wakeup_install();
+	llmq_cage_install();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	llmq_shared_install_hooks();

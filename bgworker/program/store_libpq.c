@@ -31,6 +31,9 @@
 	"ELSE pg_catalog.current_setting('synchronous_commit') END)"          \
 	") AS setting (name, value)"
 
+/* At commit nothing of a user's is left to be fired, with the rights of this session. */
+#define DEFER_NOTHING "SET CONSTRAINTS ALL IMMEDIATE"
+
 #define CONNECTION_FAILURE "08006"
 
 typedef enum Phase
@@ -248,7 +251,8 @@ send_operation(LibpqStore *store, const char *const *params)
 
 	store->phase = PHASE_SENT;
 	store->give_up_us = llmq_machine_clock().mono_us + OPERATION_LIMIT_US;
-	if (PQsendQueryParams(conn, SETTINGS, 1, NULL, relaxed, NULL, NULL, 0) &&
+	if (PQsendQueryParams(conn, DEFER_NOTHING, 0, NULL, NULL, NULL, NULL, 0) &&
+		PQsendQueryParams(conn, SETTINGS, 1, NULL, relaxed, NULL, NULL, 0) &&
 		PQsendQueryParams(conn, llmq_store_statement(store->operation),
 						  llmq_store_param_count(store->operation), NULL, params, NULL, NULL, 0) &&
 		PQpipelineSync(conn))
@@ -302,7 +306,7 @@ receive(LibpqStore *store)
 		fail_link(store, PQerrorMessage(conn));
 }
 
-/* Keeps the first error of the operation, or the rows of its second statement. */
+/* Keeps the first error of the operation, or the rows of its last statement. */
 static void
 keep_error(LibpqStore *store, const PGresult *result)
 {
@@ -364,6 +368,7 @@ take_result(LibpqStore *store, PGresult *result)
 		case PGRES_PIPELINE_SYNC:
 			finish_operation(store);
 			break;
+		case PGRES_COMMAND_OK:
 		case PGRES_PIPELINE_ABORTED:
 			break;
 		default:

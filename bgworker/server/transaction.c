@@ -17,6 +17,7 @@
 #include "utils/memutils.h"
 #include "utils/timeout.h"
 
+#include "../extension/cage.h"
 #include "server/transaction.h"
 
 /* A transaction is under way, which an ERROR may end. */
@@ -46,6 +47,7 @@ llmq_transaction_run(void (*work)(void *argument), void *argument, MemoryContext
 	{
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
+		llmq_cage_defer_nothing();
 		work(argument);
 		CommitTransactionCommand();
 	}

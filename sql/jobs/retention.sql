@@ -1,5 +1,9 @@
 -- Retention: deleting final jobs, messages and keys that are old enough.
 
+-- From here on what others' triggers do is done with their rights, and at once (extension/cage.c).
+CREATE OR REPLACE FUNCTION llmq_internal.cage_strangers() RETURNS void
+LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'llmq_cage_1';
+
 -- Deletes jobs of a queue, with all that belongs to them but messages that are
 -- still to be sent: those go some time after they were (prune_messages).
 CREATE OR REPLACE FUNCTION llmq_internal.delete_jobs(jobs uuid[]) RETURNS void
@@ -201,6 +205,7 @@ CREATE OR REPLACE FUNCTION llmq.prune() RETURNS bigint
 LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    PERFORM llmq_internal.cage_strangers();
     RETURN llmq_internal.prune_step(NULL::interval);
 END
 $$;
