@@ -93,6 +93,30 @@ test_calls(void)
 	   "what was never counted leaves no trace");
 }
 
+/* A count of zero was reported, one of -1 was not. */
+static void
+count_cached(int64_t cached_tokens)
+{
+	LlmqVerdict verdict = {
+		.outcome = LLMQ_OUTCOME_SUCCESS, .input_tokens = 100, .cached_tokens = cached_tokens};
+
+	llmq_metric_count_call(&metrics, "a", &verdict, S, 0);
+}
+
+static void
+test_cached(void)
+{
+	begin();
+	count_cached(70);
+	count_cached(-1);
+	count_cached(0);
+	count_cached(5);
+	write_text();
+	has_line("llmq_cached_tokens_total{endpoint=\"a\"} 75",
+			 "tokens that were read from a cache are summed up");
+	has_line("llmq_input_tokens_total{endpoint=\"a\"} 400", "beside all that were sent");
+}
+
 static void
 test_bounds(void)
 {
@@ -208,6 +232,7 @@ int
 main(void)
 {
 	test_calls();
+	test_cached();
 	test_bounds();
 	test_waits();
 	test_others();
