@@ -25,7 +25,7 @@ INSERT INTO llmq.endpoint (name, api, url, model, input_price, cached_price, out
 VALUES ('main', 'openai_chat', 'http://127.0.0.1:9/v1', 'm', 10, 1, 100);
 INSERT INTO llmq.role_tenant SELECT current_user, t FROM unnest('{hard,soft,free}'::text[]) AS t;
 INSERT INTO llmq.budget (tenant, period, max_cost, max_tokens, hard)
-VALUES ('hard', '1 year', 1, NULL, true), ('soft', '1 year', NULL, 1000, false);
+VALUES ('hard', '1 year', 1, NULL, true), ('soft', '1 year', NULL, 771, false);
 SELECT llmq_internal.write_home();
 SELECT worker_id AS own FROM llmq.worker_hello(3, 'budget', 'program', pg_backend_pid(), NULL) \gset
 
@@ -60,12 +60,25 @@ SELECT throws_ok($$SELECT pg_temp.submit('hard', 'h3')$$, 'PT402', 'the budget o
 SELECT is((SELECT replayed FROM llmq.submit('Hello', 'h1', tenant => 'hard')), true, 'but for a key that it knows');
 SELECT is((llmq.http_submit('hard', 'POST', '/x', 'a-key-that-is-long-enough', '{"prompt": "x"}')).status, 402, 'http_submit says 402');
 SELECT lives_ok($$SELECT pg_temp.submit('free', 'f1')$$, 'a tenant without a budget goes on');
+
+-- What has been spent is 1.62, for 108,000 tokens.
+UPDATE llmq.budget SET max_cost = 1.62 WHERE tenant = 'hard';
+SELECT throws_ok($$SELECT pg_temp.submit('hard', 'h3')$$, 'PT402', NULL, 'a budget of just what was spent is spent');
+UPDATE llmq.budget SET max_cost = NULL, max_tokens = 108000 WHERE tenant = 'hard';
+SELECT throws_ok($$SELECT pg_temp.submit('hard', 'h3')$$, 'PT402', NULL, 'so is one of just as many tokens');
+UPDATE llmq.budget SET max_tokens = 108001 WHERE tenant = 'hard';
+SELECT lives_ok($$SELECT pg_temp.submit('hard', 'h3')$$, 'a budget that is raised by a token is in force at once');
+UPDATE llmq.budget SET max_tokens = 108000 WHERE tenant = 'hard';
+SELECT is(pg_temp.run(:own, 'hard', 1, 1), 0::bigint, 'a job that was taken before its budget was spent is not claimed');
+UPDATE llmq.budget SET max_cost = 1.62, max_tokens = NULL WHERE tenant = 'hard';
+SELECT llmq_internal.promote_deferred(100);
+SELECT is(pg_temp.run(:own, 'hard', 1, 1), 0::bigint, 'be it spent in tokens or in money');
 UPDATE llmq.budget SET max_cost = 100 WHERE tenant = 'hard';
-SELECT lives_ok($$SELECT pg_temp.submit('hard', 'h3')$$, 'a budget that is raised is in force at once');
+SELECT llmq_internal.promote_deferred(100);
 
 -- -- a soft one, with reservations -------------------------------------------------------------------
 
--- A job is taken for 257 tokens: three of them fit into 1,000.
+-- A job is taken for 257 tokens: three of them just fit.
 SELECT pg_temp.submit('soft', 's' || n) FROM generate_series(1, 6) AS n;
 SELECT is((SELECT count(*) FROM llmq.worker_claim(:own, ARRAY(SELECT seq FROM llmq.ready WHERE tenant = 'soft' ORDER BY seq)) WHERE job_id IS NOT NULL),
     3::bigint, 'no more is claimed than the budget may have to pay for');
