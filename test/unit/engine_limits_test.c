@@ -89,6 +89,39 @@ test_tokens_not_used(void)
 }
 
 static void
+test_tokens_of_no_call(void)
+{
+	LlmqEngine *engine = start_with(1, ",\"tokens_per_minute\":100000");
+
+	store.tokens = "50000";
+	store.jobs[1].params = "{\"stream\":true}";
+	run_until_settled(engine, 1);
+	is_string(store.jobs[1].outcome, "dead", "a job of which no request can be made ends");
+	is_int(gate_of(engine, "e")->quota.tokens - gate_of(engine, "e")->quota.charge, 50000,
+		   "and gives back the tokens that were taken for it");
+	stop(engine);
+}
+
+static void
+test_tokens_of_broken_call(void)
+{
+	LlmqEngine *engine = start_with(1, ",\"tokens_per_minute\":100000");
+
+	store.tokens = "50000";
+	atomic_store(&answers_held, 1);
+	while (atomic_load(&stub.requests) < 1)
+		turn(engine);
+	store.recall = 1;
+	llmq_engine_wake(engine);
+	moved_us += 200000;
+	run_until_settled(engine, 1);
+	is_string(store.jobs[1].attempt_class, "interrupted", "a call can be broken off");
+	ok(gate_of(engine, "e")->quota.tokens - gate_of(engine, "e")->quota.charge < 50000,
+	   "its tokens stay taken: the provider may have counted it");
+	stop(engine);
+}
+
+static void
 test_told_together(void)
 {
 	LlmqEngine *engine = start(true, 0);
@@ -176,6 +209,8 @@ main(void)
 	test_failing_draw();
 	test_draw_under_way();
 	test_tokens_not_used();
+	test_tokens_of_no_call();
+	test_tokens_of_broken_call();
 	test_told_together();
 	test_probe_ended();
 	test_nothing_left();
