@@ -104,6 +104,7 @@ static void
 test_wishes(void)
 {
 	LlmqStep step = next(&standard, 1, failure(LLMQ_ERROR_RATE_LIMITED, 3 * S), 10 * S);
+	int64_t longest = 0;
 
 	ok(step.kind == LLMQ_STEP_RETRY && step.retry_at_us == 13 * S,
 	   "a wish below the cap is waited for in place, exactly");
@@ -121,6 +122,12 @@ test_wishes(void)
 	step = next(&standard, 4, failure(LLMQ_ERROR_RATE_LIMITED, 8 * S), 10 * S);
 	ok(step.kind == LLMQ_STEP_REDELIVER && step.counted && step.delay_us >= 8 * S,
 	   "a redelivery never comes before the wish of the last attempt");
+	for (int i = 0; i < 100; i++)
+	{
+		step = next(&standard, 4, failure(LLMQ_ERROR_RATE_LIMITED, S), 10 * S);
+		longest = step.delay_us > longest ? step.delay_us : longest;
+	}
+	ok(longest > 2 * S, "and a small wish does not shorten the wait for it");
 }
 
 /* The example of the README: a model that always hangs. */

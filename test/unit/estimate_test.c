@@ -47,6 +47,10 @@ test_correction(void)
 	for (int i = 0; i < 30; i++)
 		llmq_estimator_note(&estimator, 100, 50);
 	ok(llmq_estimator_correct(&estimator, 100) < 70, "later ones weigh more than earlier ones");
+	for (int i = 0; i < 100; i++)
+		llmq_estimator_note(&estimator, 10000, 500);
+	is_int(llmq_estimator_correct(&estimator, 10000), 500,
+		   "an estimate of twenty times as much comes down to what calls use");
 	for (int i = 0; i < 300; i++)
 		llmq_estimator_note(&estimator, 1000000, 0);
 	ok(llmq_estimator_correct(&estimator, 100) >= 1, "no call is taken for free");

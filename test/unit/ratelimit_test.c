@@ -428,6 +428,13 @@ test_slots(void)
 	llmq_quota_put_back(&quota, &draw);
 	llmq_quota_ask(&quota, &draw, begin + HOUR);
 	is_int(draw.charge, 50, "with the next one, if that failed");
+	grant = (LlmqGrant){.again_us = 5 * S};
+	llmq_quota_take_in(&quota, &grant, begin + HOUR);
+	is_int(quota.draw_at_us, begin + HOUR + 5 * S,
+		   "where nothing was left the next draw waits until there may be something");
+	grant = (LlmqGrant){.again_us = MS};
+	llmq_quota_take_in(&quota, &grant, begin + HOUR);
+	is_int(quota.draw_at_us, begin + HOUR + 5 * S, "but no draw comes sooner than it was to");
 }
 
 int

@@ -175,6 +175,10 @@ test_headers(void)
 					"x-ratelimit-reset-requests: 250ms\n");
 	is_int(verdict.retry_after_us, 3000000,
 		   "the longest reset counts when Retry-After is unreadable");
+	READ(CHAT, "{}", .status = 429,
+		 .headers = "x-ratelimit-remaining-tokens: 0\nx-ratelimit-reset-tokens: 250ms\n"
+					"x-ratelimit-remaining-requests: 0\nx-ratelimit-reset-requests: 4s\n");
+	is_int(verdict.retry_after_us, 4000000, "be it that of tokens or of requests");
 	READ(GEMINI,
 		 "{\"error\":{\"details\":[{\"@type\":\"x/google.rpc.RetryInfo\",\"retryDelay\":7}]}}",
 		 .status = 500, .headers = "retry-after-ms: -1\n");
