@@ -33,6 +33,7 @@ typedef struct FakeJob
 	char outcome[16];
 	char error_class[32];
 	char attempt_class[32]; /* of its first attempt */
+	char said[32];			/* the text that it ended with */
 	int attempts;
 } FakeJob;
 
@@ -263,6 +264,7 @@ note_entry(const json_t *entry, FakeJob *job)
 {
 	const json_t *attempts = json_object_get(entry, "attempts");
 	const char *class = json_string_value(json_object_get(entry, "error_class"));
+	const char *text = json_string_value(json_object_get(entry, "text"));
 	const char *first =
 		json_string_value(json_object_get(json_array_get(attempts, 0), "error_class"));
 
@@ -270,6 +272,7 @@ note_entry(const json_t *entry, FakeJob *job)
 			 json_string_value(json_object_get(entry, "outcome")));
 	snprintf(job->error_class, sizeof(job->error_class), "%s", class == NULL ? "" : class);
 	snprintf(job->attempt_class, sizeof(job->attempt_class), "%s", first == NULL ? "" : first);
+	snprintf(job->said, sizeof(job->said), "%s", text == NULL ? "" : text);
 	job->attempts = (int) json_array_size(attempts);
 }
 

@@ -68,6 +68,8 @@ test_draw_under_way(void)
 	gate->drawing = true;
 	soon_us = llmq_jobs_choose(&engine->jobs, job).when_us;
 	gate->drawing = false;
+	is_int(gate->rest_until_us - job->call.started_us, 20000,
+		   "after a call has begun others are not claimed for a moment");
 	ok(later_us >= engine->core.now.mono_us + SECONDS(1),
 	   "a job without tokens waits for the next draw");
 	ok(soon_us < later_us, "but not longer than for the one that is under way");
@@ -138,6 +140,76 @@ test_told_together(void)
 	stop(engine);
 }
 
+/* Whether a call that is answered so opens a breaker that one failure opens. */
+static bool
+opens(const char *text)
+{
+	LlmqEngine *engine = start_with(1, ",\"breaker_failures\":1");
+	LlmqBreakerState state;
+
+	store.of_queue = ",\"max_attempts\":1";
+	store.breaker = "1"; /* as the database has it, once it was told */
+	atomic_store(&answered, text);
+	run_until_settled(engine, 1);
+	state = gate_of(engine, "e")->state;
+	stop(engine);
+	return state == LLMQ_BREAKER_OPEN;
+}
+
+static void
+test_health(void)
+{
+	ok(opens(OVERLOADED), "an endpoint that is overloaded is ill");
+	ok(opens("HTTP/1.1 401 Who?\r\nContent-Length: 0\r\n\r\n"), "so is one that takes no key");
+	ok(!opens("HTTP/1.1 429 Slow\r\nContent-Length: 0\r\n\r\n"),
+	   "one that is asked too often is not");
+	ok(!opens("HTTP/1.1 409 Again\r\nContent-Length: 0\r\n\r\n"),
+	   "nor one at which two requests meet");
+	ok(!opens("HTTP/1.1 400 No\r\nContent-Length: 0\r\n\r\n"),
+	   "nor one that does not like the request");
+}
+
+/* Runs a job whose one call is answered so; NULL: with 200. */
+static void
+run_job(LlmqEngine *engine, int job, const char *text)
+{
+	atomic_store(&answered, text);
+	store.jobs[job].visible = true;
+	llmq_engine_wake(engine);
+	while (store.jobs[job].outcome[0] == '\0')
+		turn(engine);
+}
+
+static void
+test_closed_again(void)
+{
+	LlmqEngine *engine = start_with(0, ",\"breaker_failures\":2,\"breaker_cooldown\":1000000");
+
+	store.of_queue = ",\"max_attempts\":1";
+	run_job(engine, 1, OVERLOADED);
+	is_int(gate_of(engine, "e")->state, LLMQ_BREAKER_CLOSED, "one failure of two opens nothing");
+	store.breaker = "1";
+	run_job(engine, 2, OVERLOADED);
+	is_int(gate_of(engine, "e")->state, LLMQ_BREAKER_OPEN, "the second does");
+	store.breaker = "2";
+	store.may_probe = true;
+	atomic_store(&answered, NULL);
+	atomic_store(&answers_held, 1);
+	store.jobs[3].visible = true;
+	while (atomic_load(&stub.requests) < 3)
+		turn(engine);
+	store.breaker = "0";
+	store.may_probe = false;
+	atomic_store(&answers_held, 0);
+	run_job(engine, 3, NULL);
+	is_int(gate_of(engine, "e")->state, LLMQ_BREAKER_CLOSED, "a probe that is answered closes it");
+	store.breaker = "1";
+	run_job(engine, 4, OVERLOADED);
+	is_int(gate_of(engine, "e")->state, LLMQ_BREAKER_CLOSED,
+		   "failures are counted anew from then on");
+	stop(engine);
+}
+
 static void
 test_probe_ended(void)
 {
@@ -182,6 +254,72 @@ test_nothing_left(void)
 	stop(engine);
 }
 
+/* What is left is one worker's of four. */
+static void
+test_left_for_all(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	store.facts = ",\"workers\":4";
+	atomic_store(&answered,
+				 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+				 "x-ratelimit-remaining-requests: 40\r\nx-ratelimit-reset-requests: 60s\r\n"
+				 "Content-Length: 67\r\n\r\n"
+				 "{\"choices\":[{\"message\":{\"content\":\"Hi\"},\"finish_reason\":\"stop\"}]}  ");
+	run_until_settled(engine, 1);
+	is_int(gate_of(engine, "e")->pace_us, SECONDS(6),
+		   "what a provider has left is shared by all workers");
+	stop(engine);
+}
+
+/* Ready jobs of an endpoint that has had a call just now, or whose provider asks for a pace. */
+static void
+test_one_by_one(void)
+{
+	LlmqEngine *engine = start_with(0, ",\"requests_per_minute\":60000");
+	LlmqGate *gate;
+	int64_t now;
+
+	run_for(engine, 1000000);
+	gate = gate_of(engine, "e");
+	now = engine->now.mono_us;
+	gate->quota.slices[0] =
+		(LlmqSlice){.from_us = now - 100000, .interval_ns = 1000000, .count = 500};
+	gate->quota.slice_count = 1;
+	for (int seq = 1; seq <= 5; seq++)
+		llmq_ready_add(engine->ready, seq, "q", "tenant", 0);
+	ok(llmq_engine_allowance(engine, "q") > 1, "the slots that are in hand can be used at once");
+	gate->pace_until_us = now + SECONDS(60);
+	gate->pace_next_us = now;
+	is_int(llmq_engine_allowance(engine, "q"), 1, "at a provider's pace one goes at a time");
+	gate->pace_until_us = 0;
+	gate->state = LLMQ_BREAKER_HALF_OPEN;
+	gate->may_probe = true;
+	is_int(llmq_engine_allowance(engine, "q"), 1, "as does a probe");
+	gate->state = LLMQ_BREAKER_CLOSED;
+	gate->rest_until_us = now + 20000;
+	is_int(llmq_engine_allowance(engine, "q"), 0, "in the moment after a call none is claimed");
+	stop(engine);
+}
+
+/* Sixty in a minute are one a second. */
+static void
+test_backlog(void)
+{
+	LlmqEngine *engine = start_with(0, ",\"requests_per_minute\":60");
+	LlmqGate *gate;
+
+	run_for(engine, 1000000);
+	gate = gate_of(engine, "e");
+	gate->quota.slot_at_us = gate->quota.draw_at_us = engine->now.mono_us + 500000;
+	for (int seq = 1; seq <= 31; seq++)
+		llmq_ready_add(engine->ready, seq, "q", "tenant", 0);
+	is_int(llmq_engine_allowance(engine, "q"), 0, "without a slot no job is claimed");
+	is_int(gate->backlog_until_us - engine->now.mono_us, SECONDS(30),
+		   "the last of them waits as long as those before it take");
+	stop(engine);
+}
+
 static void
 test_more_left(void)
 {
@@ -212,8 +350,13 @@ main(void)
 	test_tokens_of_no_call();
 	test_tokens_of_broken_call();
 	test_told_together();
+	test_health();
+	test_closed_again();
 	test_probe_ended();
 	test_nothing_left();
+	test_left_for_all();
+	test_one_by_one();
+	test_backlog();
 	test_more_left();
 	return tap_done();
 }

@@ -64,6 +64,53 @@ test_locked_batch(void)
 	stop(engine);
 }
 
+/* The text that a job ends with whose one call is answered so. */
+static const char *
+said_of(const char *finish_reason, const char *outcome)
+{
+	static char said[sizeof(store.jobs[1].said)];
+	char sent[512];
+	char body[256];
+	LlmqEngine *engine = start(true, 1);
+
+	snprintf(body, sizeof(body),
+			 "{\"choices\":[{\"message\":{\"content\":\"As far as\"},\"finish_reason\":\"%s\"}]}",
+			 finish_reason);
+	snprintf(sent, sizeof(sent),
+			 "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			 strlen(body), body);
+	atomic_store(&answered, sent);
+	run_until_settled(engine, 1);
+	is_string(store.jobs[1].outcome, outcome, "an answer has its outcome");
+	snprintf(said, sizeof(said), "%s", store.jobs[1].said);
+	stop(engine);
+	return said;
+}
+
+static void
+test_texts(void)
+{
+	is_string(said_of("stop", "succeeded"), "As far as", "an answer is settled with its text");
+	is_string(said_of("length", "dead"), "As far as",
+			  "so is one that was cut off, though its job is dead");
+	is_string(said_of("content_filter", "dead"), "", "one that was filtered has none");
+}
+
+/* The database need not be asked when it is due. */
+static void
+test_redelivery(void)
+{
+	LlmqEngine *engine = start(true, 1);
+
+	store.of_queue = ",\"max_attempts\":1";
+	atomic_store(&answered, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
+	run_until_settled(engine, 1);
+	is_string(store.jobs[1].outcome, "retry", "a job that failed goes back for another delivery");
+	ok(engine->full_poll_at_us <= engine->now.mono_us + 1000,
+	   "this worker looks as soon as it is due");
+	stop(engine);
+}
+
 static void
 test_recall(void)
 {
@@ -120,6 +167,8 @@ main(void)
 	test_passing_failure();
 	test_spoiled_batch();
 	test_locked_batch();
+	test_texts();
+	test_redelivery();
 	test_recall();
 	test_late_commit();
 	return tap_done();
