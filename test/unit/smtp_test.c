@@ -91,6 +91,33 @@ test_endless(void)
 	llmq_arena_destroy(arena);
 }
 
+/* RFC 5321, 4.5.2: dots that begin a line are doubled, the first line's too. */
+static void
+test_dots(void)
+{
+	static const char message[] = ".a\r\nb.c.\r\n..d\r\n.\r\n";
+	LlmqMailRequest dotted = request;
+	LlmqArena *arena = llmq_arena_create(1048576);
+	LlmqMailReply *reply;
+	const char *said;
+	LlmqSmtp smtp;
+	size_t len;
+
+	dotted.message = message;
+	dotted.message_len = strlen(message);
+	reply = llmq_mail_reply_create(arena, &dotted);
+	llmq_smtp_begin(&smtp, reply);
+	for (int i = 0; i < 3; i++)
+	{
+		speak(&smtp);
+		hear(&smtp, i < 2 ? "250 good\r\n" : "354 go on\r\n");
+	}
+	said = llmq_smtp_output(&smtp, &len);
+	is_string(llmq_arena_strndup(arena, said, len), "..a\r\nb.c.\r\n...d\r\n..\r\n.\r\n",
+			  "a dot that begins a line is doubled, no other, and one alone ends the message");
+	llmq_arena_destroy(arena);
+}
+
 static void
 test_malformed(void)
 {
@@ -116,6 +143,7 @@ main(void)
 	test_taken();
 	test_too_early();
 	test_endless();
+	test_dots();
 	test_malformed();
 	return tap_done();
 }

@@ -81,6 +81,8 @@ test_headers(void)
 	is_string(header("webhook-timestamp"), "1731705121", "it has the attempt's time in seconds");
 	is_string(header("Idempotency-Key"), "order-1", "it has the deduplication key");
 	is_int(request.header_count, 5, "there is nothing else");
+	ok(request.own_connection,
+	   "no other has its connection, where an answer too many would be taken for the next one's");
 }
 
 static void
@@ -324,6 +326,24 @@ test_wishes(void)
 	is_int(verdict.retry_after_us, -1, "... unless it cannot be read");
 }
 
+/* What an interim answer says, and what comes behind the body, is no header of the answer. */
+static void
+test_other_headers(void)
+{
+	LlmqWebhookReply *reply = llmq_webhook_reply_create(arena, NULL);
+	LlmqSink *sink = llmq_webhook_reply_sink(reply);
+
+	sink->status(sink, 103);
+	sink->header(sink, "Retry-After", 11, "9", 1);
+	sink->status(sink, 503);
+	llmq_webhook_verdict(reply, LLMQ_END_COMPLETE, NULL, NOW_US, &verdict);
+	is_int(verdict.retry_after_us, -1, "the Retry-After of an interim answer is forgotten");
+	sink->body(sink, "busy", 4);
+	sink->header(sink, "Retry-After", 11, "9", 1);
+	llmq_webhook_verdict(reply, LLMQ_END_COMPLETE, NULL, NOW_US, &verdict);
+	is_int(verdict.retry_after_us, -1, "one in a trailer is passed over");
+}
+
 static void
 test_words(void)
 {
@@ -381,6 +401,7 @@ main(void)
 	test_memory();
 	test_verdicts();
 	test_wishes();
+	test_other_headers();
 	test_words();
 	test_long_body();
 	test_base64();
