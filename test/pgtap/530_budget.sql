@@ -99,9 +99,18 @@ SELECT is(pg_temp.run(:own, 'soft', 1, 1), 0::bigint, 'but nothing is claimed');
 SELECT is((SELECT wait_until::date FROM llmq.job_status JOIN llmq.job USING (job_id) WHERE idempotency_key = 's7'),
     (date_trunc('year', now() AT TIME ZONE 'UTC') + interval '1 year')::date, 'until the period turns');
 SELECT is((SELECT error_class FROM llmq.job_status JOIN llmq.job USING (job_id) WHERE idempotency_key = 's7'), NULL, 'that is no error');
+SELECT pg_temp.submit('soft', 's' || n) FROM generate_series(8, 9) AS n;
+SELECT is(pg_temp.run(:own, 'soft', 1, 1), 0::bigint, 'of those that come after it none is claimed either');
+SELECT is((SELECT count(DISTINCT due_at) || ' ' || string_agg(idempotency_key, ' ' ORDER BY due_at)
+    FROM llmq.deferred JOIN llmq.job USING (job_id) WHERE idempotency_key IN ('s8', 's9')), '2 s8 s9', 'the turn of the period will find them in order');
 UPDATE llmq.budget SET max_tokens = 100000 WHERE tenant = 'soft';
 SELECT llmq_internal.promote_deferred(100);
-SELECT is(pg_temp.run(:own, 'soft', 1, 1), 4::bigint, 'a budget that is raised lets those go that wait');
+SELECT is(pg_temp.run(:own, 'soft', 1, 1), 6::bigint, 'a budget that is raised lets those go that wait');
+SELECT tokens FROM llmq.budget_status WHERE tenant = 'soft' \gset
+SELECT pg_temp.submit('soft', 'unknown');
+SELECT pg_temp.run(:own, 'soft', 1000, 1000, 0, 'unknown');
+SELECT is((SELECT tokens FROM llmq.budget_status WHERE tenant = 'soft'), :tokens::bigint, 'a call of which nobody knows whether it was billed spends nothing');
+SELECT is((SELECT llmq_internal.cost(e, 10, 5, 1000) FROM llmq.endpoint AS e WHERE name = 'main'), 0.00051, 'no more is cached than was sent');
 
 -- -- folding --------------------------------------------------------------------------------------------
 
@@ -111,6 +120,15 @@ SELECT llmq_internal.fold_spending();
 SELECT is_empty('SELECT FROM llmq.spending', 'what was spent is folded');
 SELECT results_eq('SELECT tenant, cost, tokens FROM llmq.budget_status ORDER BY tenant', 'SELECT * FROM before ORDER BY tenant',
     'into one row a tenant, and is the same');
+INSERT INTO llmq.spending (tenant, at, cost, tokens) SELECT tenant, now() - interval '2 s', 0.5, 10 FROM unnest('{hard,soft}'::text[]) AS tenant;
+SELECT llmq_internal.fold_spending();
+SELECT results_eq('SELECT tenant, cost, tokens FROM llmq.budget_status ORDER BY tenant', 'SELECT tenant, cost + 0.5, tokens + 10 FROM before ORDER BY tenant',
+    'what is spent later comes on top');
+UPDATE llmq.budget SET period = '1 hour' WHERE tenant = 'soft';
+INSERT INTO llmq.budget_spent (tenant, period_start, cost, tokens) VALUES ('soft', now() - interval '1 day', 1, 1);
+INSERT INTO llmq.spending (tenant, at, cost, tokens) VALUES ('soft', clock_timestamp() - interval '2 s', 0, 3);
+SELECT llmq_internal.fold_spending();
+SELECT is((SELECT string_agg(tenant, ' ' ORDER BY tenant) FROM llmq.budget_spent), 'hard soft', 'a period that is over goes, another tenant''s stays');
 
 -- A budget for everybody counts each for itself.
 INSERT INTO llmq.budget (tenant, period, max_tokens) VALUES ('*', '1 year', 10);
