@@ -210,6 +210,13 @@ test_texts(void)
 			   "\xC3\xB6\xC3\xBC\xC3\xA4\xC3\xB6\xC3\xBC\\n'",
 			   "long lines are kept whole");
 	check_text(
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+		"'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+		"a"
+		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\\n'",
+		"so are those of plain letters");
+	check_text(
 		"0123456789012345678901234567890123456789012345678901234567890123456789012 4 \nx",
 		"'0123456789012345678901234567890123456789012345678901234567890123456789012 4 \\nx\\n'",
 		"so are those that end with a space where they are broken");
@@ -244,6 +251,15 @@ check_recipient(const char *text, const char *words, const char *sentence)
 		printf("# error: %s\n", error);
 }
 
+static bool
+ask_recipient(const char *text)
+{
+	LlmqEmail email = plain;
+
+	email.to = &text;
+	return ask(email);
+}
+
 static void
 test_recipients_refused(void)
 {
@@ -267,6 +283,9 @@ test_recipients_refused(void)
 	check_recipient("j\xC3\xBCrgen@b.test", "not ASCII", "a name that is not ASCII is refused");
 	check_recipient("a@b\xC3\xBC.test", "xn--", "a host that is not ASCII is refused");
 	memset(local, 'a', 65);
+	strcpy(local + 64, "@b.test");
+	ok(ask_recipient(local), "a local part of 64 is taken");
+	local[64] = 'a';
 	strcpy(local + 65, "@b.test");
 	check_recipient(local, "longer", "a local part of 65 is refused");
 	memset(domain, 'b', sizeof(domain) - 1);

@@ -148,6 +148,18 @@ test_tool_calls(void)
 		"[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}},"
 		"{\"id\":\"b\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"{}\"}}]",
 		"calls that share an index are told apart by their ids");
+	STREAM(
+		CHAT,
+		CHAT_DELTA("{\"tool_calls\":[{\"index\":0,\"id\":\"a\",\"function\":{\"name\":\"f\"}}]}")
+			CHAT_DELTA(
+				"{\"tool_calls\":[{\"index\":0,\"id\":\"b\",\"function\":{\"name\":\"g\"}}]}")
+				CHAT_DELTA("{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"[]\"}}]}")
+					CHAT_END("tool_calls"));
+	is_string(
+		verdict.tool_calls,
+		"[{\"id\":\"a\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}},"
+		"{\"id\":\"b\",\"type\":\"function\",\"function\":{\"name\":\"g\",\"arguments\":\"[]\"}}]",
+		"and what comes without an id belongs to the last of them");
 	READ(CHAT, CHAT_ANSWER("{\"function_call\":{\"name\":\"f\",\"arguments\":\"{}\"}}",
 						   "\"function_call\""));
 	is_string(

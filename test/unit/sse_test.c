@@ -68,6 +68,8 @@ test_events(void)
 	frames_are("data: a\r\rdata: b\r\r", false, "[a][b]", "lines may end in CR");
 	frames_are("data: a\r\n\r\ndata: b\r\n\r\n", false, "[a][b]", "lines may end in CR LF");
 	frames_are("data: a\r\n\ndata: b\n\r\n", false, "[a][b]", "line ends may be mixed");
+	frames_are("data: a\r\ndata: b\r\n\r\n", false, "[a\nb]",
+			   "a CR and its LF end one line, though they come apart");
 	frames_are("data:a\n\ndata:  b\n\n", false, "[a][ b]", "one space behind the colon is dropped");
 	frames_are("data: a\ndata: b\n\n", false, "[a\nb]", "data lines are joined by LF");
 	frames_are(": ping\n\ndata: a\n:\n: data: x\n\n", false, "[a]", "comments are no data");

@@ -128,6 +128,14 @@ never_read(Stub *stub, int fd, int number)
 	await(&stub->marks, 1);
 }
 
+/* A head and the beginning of a body, before the request was read. */
+static void
+answer_unread(Stub *stub, int fd, int number)
+{
+	send_text(fd, OK_HEAD "Content-Length: 100\r\n\r\nbegin");
+	await(&stub->marks, 1);
+}
+
 static void
 answer_after_100ms(Stub *stub, int fd, int number)
 {
@@ -232,6 +240,8 @@ check_clock(const ClockCase *tried)
 
 /* -- Slow uploads ------------------------------------------------------------------------ */
 
+static char last_detail[256];
+
 static void
 check_upload(StubScript script, const LlmqClocks *clocks, LlmqTransferEnd end, const char *sentence)
 {
@@ -248,6 +258,7 @@ check_upload(StubScript script, const LlmqClocks *clocks, LlmqTransferEnd end, c
 	call.request.body_len = UPLOAD;
 	call_start(&call, pool, clocks);
 	ok(pool_run(pool, 1) && call.result.end == end, "%s", sentence);
+	snprintf(last_detail, sizeof(last_detail), "%s", call.result.detail);
 	atomic_store(&stub.marks, 1);
 	printf("# after %.3f s: end %d %s\n", (double) call.took_us / 1e6, call.result.end,
 		   call.result.detail);
@@ -268,6 +279,11 @@ test_uploads(void)
 	clocks.attempt_us = SECONDS(0.4);
 	check_upload(never_read, &clocks, LLMQ_END_TIMEOUT,
 				 "a request that is not read ends by the attempt clock");
+	is_string(last_detail, "no whole answer within 0.4 s", "... and says so");
+	clocks.attempt_us = SECONDS(15);
+	check_upload(answer_unread, &clocks, LLMQ_END_TIMEOUT,
+				 "one that was answered unread ends by the idle clock");
+	is_string(last_detail, "no further byte within 0.2 s", "... and says so");
 }
 
 /* -- Many at once -------------------------------------------------------------------------- */
