@@ -37,6 +37,41 @@ test_quarantine(void)
 	stop(engine);
 }
 
+/* Takes in a page of the sweep under way, as the database tells it. */
+static void
+take_page(LlmqEngine *engine, int64_t oldest_xid, bool more)
+{
+	char control[128];
+	char *cells[7] = {NULL};
+	LlmqRows rows = {.row_count = 1, .column_count = 7, .cells = cells};
+
+	snprintf(control, sizeof(control), "{\"next_xid\":90,\"oldest_xid\":%" PRId64 ",\"more\":%s}",
+			 oldest_xid, more ? "true" : "false");
+	cells[4] = control;
+	engine->polling_sweep = true;
+	llmq_engine_complete_poll(engine, &rows);
+}
+
+/* A transaction that was open when the first page was read may have left a job there since. */
+static void
+test_long_sweep(void)
+{
+	LlmqEngine *engine = start(false, 0);
+	LlmqPosition *position = &engine->position;
+
+	run_for(engine, 1000000);
+	*position = (LlmqPosition){.tip = 10, .candidate = 10, .candidate_xid = 50, .sweeping = true};
+	take_page(engine, 40, true);
+	take_page(engine, 60, false);
+	is_int(position->base, 0, "a sweep proves nothing beyond what was over when it began");
+	position->sweeping = true;
+	position->sweep_xid = 0;
+	take_page(engine, 50, true);
+	take_page(engine, 60, false);
+	is_int(position->base, 10, "one that began later lets the base move on");
+	stop(engine);
+}
+
 static void
 test_pruned(void)
 {
@@ -98,6 +133,7 @@ main(void)
 {
 	test_bad_config();
 	test_quarantine();
+	test_long_sweep();
 	test_pruned();
 	test_depth();
 	test_unresolved();

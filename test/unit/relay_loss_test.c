@@ -82,6 +82,22 @@ test_new_session(void)
 	stop(engine);
 }
 
+/* A worker that says hello again may stand before new tables, whose ids begin anew. */
+static void
+test_same_session(void)
+{
+	LlmqEngine *engine = start_sending();
+
+	engine->relay.tip = 1000;
+	store.forgotten = true;
+	moved_us += SECONDS(6);
+	run_until(engine, LLMQ_OP_HELLO, 2);
+	is_int(engine->relay.tip, 0, "after a new hello messages are read from the first id on");
+	is_int(engine->relay.in_flight.count, 1, "what the same worker sends it goes on sending");
+	atomic_store(&thinking, 0);
+	stop(engine);
+}
+
 static void
 test_removed(void)
 {
@@ -252,6 +268,7 @@ main(void)
 	test_doubt();
 	test_doubt_of_many();
 	test_new_session();
+	test_same_session();
 	test_removed();
 	test_no_descriptors();
 	test_unsigned();

@@ -133,6 +133,48 @@ test_first_things(void)
 	stop(engine);
 }
 
+/* What a look asks for: all behind the tip, or with a sweep the tip itself and the first page. */
+static void
+test_looks(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+	LlmqRelay *relay = &engine->relay;
+	LlmqRelayLook look;
+
+	trust(engine, "hook");
+	relay->tip = 100;
+	relay->sweep_wanted = false;
+	relay->sweep_next_us = LLMQ_NEVER;
+	llmq_relay_begin_look(engine, false, &look);
+	ok(look.after == 100 && look.topics_after == NULL, "a look reads what is behind the tip");
+	relay->sweep_wanted = true;
+	relay->sweep_next_us = 0;
+	llmq_relay_begin_look(engine, false, &look);
+	ok(look.after == -1 && strcmp(look.topics_after, "") == 0,
+	   "a sweep begins with the first topic, and asks where the tip is now");
+	stop(engine);
+}
+
+/* A topic that is held, of which a message is found in front of those that were claimed. */
+static void
+test_message_in_front(void)
+{
+	LlmqEngine *engine = start("hook", 0);
+	LlmqTopic *topic;
+
+	trust(engine, "hook");
+	llmq_relay_note_topic(engine, "hook", 50, false);
+	topic = llmq_relay_find_topic(&engine->relay, "hook");
+	topic->after = 60;
+	topic->more = false;
+	llmq_relay_note_topic(engine, "hook", 61, false);
+	ok(topic->more && topic->after == 60,
+	   "a message behind those that were claimed is to be claimed");
+	llmq_relay_note_topic(engine, "hook", 55, false);
+	is_int(topic->after, 54, "one in front of them is claimed before what follows");
+	stop(engine);
+}
+
 static void
 test_pages(void)
 {
@@ -213,6 +255,8 @@ main(void)
 	test_rotation();
 	test_shares();
 	test_first_things();
+	test_looks();
+	test_message_in_front();
 	test_pages();
 	test_pages_and_looks();
 	test_change_during_sweep();
