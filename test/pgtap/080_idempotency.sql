@@ -177,5 +177,14 @@ SELECT is(llmq.prune_idempotency(2), 2::bigint, 'pruning is bounded');
 SELECT is(llmq.prune_idempotency(10) + llmq.prune_idempotency(10), 3::bigint, 'and goes on, but leaves what expired just now');
 SELECT is(llmq.prune_idempotency(-1), 0::bigint, 'a nonsense bound prunes nothing');
 
+-- -- two that find a key expired -------------------------------------------------------------
+
+-- The one who comes second finds it taken, however it looked before.
+SELECT outcome FROM llmq.idempotency_begin('race', 'key', 'f');
+SELECT ok(NOT llmq_internal.write_key((SELECT k FROM llmq.idempotency AS k WHERE k.scope = 'race'), 'take over'), 'a key whose lock is in force cannot be taken over');
+UPDATE llmq.idempotency SET expires_at = clock_timestamp() - interval '1 s' WHERE scope = 'race';
+SELECT ok(llmq_internal.write_key((SELECT jsonb_populate_record(k, jsonb_build_object('expires_at', clock_timestamp() + interval '1 min')) FROM llmq.idempotency AS k WHERE k.scope = 'race'), 'take over'),
+    'one whose lock is over can');
+
 SELECT * FROM finish();
 ROLLBACK;

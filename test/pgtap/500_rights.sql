@@ -68,18 +68,23 @@ SELECT job_id, 1, 1, now(), 'success', 'billed', 'words' FROM alice
 UNION ALL SELECT job_id, 1, 1, now(), 'success', 'billed', 'words' FROM bob;
 INSERT INTO llmq.result (job_id, text, queue, deliveries, deaths)
 SELECT job_id, 'Hi', 'default', 1, 0 FROM alice UNION ALL SELECT job_id, 'Hi', 'default', 1, 0 FROM bob;
+INSERT INTO llmq.dead_job (job_id, queue, tenant, priority, deliveries, counted, deaths, error_class)
+SELECT job_id, 'default', 't', 0, 1, 1, 1, 'auth' FROM alice UNION ALL SELECT job_id, 'default', 't', 0, 1, 1, 1, 'auth' FROM bob;
 
 SET LOCAL ROLE llmq_alice;
 SELECT is((SELECT string_agg(format('%s %s', submitted_by, tenant), ', ') FROM llmq.job_status), 'llmq_alice llmq_alice',
     'a submitter sees its own jobs and no other''s');
 SELECT results_eq('SELECT job_id FROM llmq.result', 'SELECT job_id FROM alice', 'its own results and no other''s');
 SELECT results_eq('SELECT job_id FROM llmq.attempt', 'SELECT job_id FROM alice', 'its own attempts and no other''s');
+SELECT results_eq('SELECT job_id FROM llmq.dead_letter', 'SELECT job_id FROM alice', 'its own dead jobs and no other''s');
 SELECT is((SELECT llmq_internal.submitter(job_id)::text FROM alice), 'llmq_alice', 'it is told who submitted its own jobs');
 SELECT is((SELECT llmq_internal.submitter(job_id) FROM bob), NULL, 'of another''s it does not even hear that they are there');
 SELECT throws_ok('SELECT llmq.cancel(job_id) FROM bob', 'PT404', NULL, 'another''s job cannot be cancelled: there is none');
 SELECT throws_ok($$SELECT llmq.redrive(job_id) FROM alice$$, '42501', NULL, 'redrive is for administrators');
 SELECT throws_ok($$SELECT * FROM llmq.submit('x', 'k', tenant => 'llmq_bob')$$, 'PT403', NULL, 'a foreign tenant cannot be named');
 RESET ROLE;
+
+DELETE FROM llmq.dead_job;
 
 -- Membership counts: what the team submits, its members see.
 SELECT llmq.grant_submit('llmq_team');
@@ -166,6 +171,13 @@ SELECT is((SELECT count(*) FROM (SELECT outcome, billing FROM llmq.attempt) AS a
 SELECT throws_ok('SELECT error_message FROM llmq.attempt', '42501', NULL, 'without its words');
 SELECT lives_ok('SELECT endpoint, breaker, last_error_at, in_flight FROM llmq.endpoint_status', 'it sees how endpoints stand');
 SELECT throws_ok('SELECT last_error FROM llmq.endpoint_status', '42501', NULL, 'without their words, too');
+RESET ROLE;
+
+-- Who may read the words of attempts sees no other's.
+CREATE ROLE llmq_both IN ROLE pg_monitor;
+SELECT llmq.grant_submit('llmq_both');
+SET LOCAL ROLE llmq_both;
+SELECT is((SELECT count(*) FROM llmq.attempt), 0::bigint, 'one who watches and submits sees its own attempts alone, for it could read their words');
 RESET ROLE;
 
 -- -- a role that is dropped ----------------------------------------------------------------------------

@@ -18,6 +18,35 @@ SELECT ok(NOT llmq.cancel(:'job'), 'a final job cannot');
 SELECT is((SELECT (state, replayed)::text FROM llmq.submit('Hello', 'c1')), '(cancelled,t)', 'its key still answers');
 SELECT throws_ok($$SELECT llmq.cancel('00000000-0000-0000-0000-000000000000')$$, 'PT404', NULL, 'a job that is not there is an error');
 
+-- A worker that runs a job hears that it is cancelled.
+SELECT pg_temp.new_job('c2') AS job \gset
+WITH gone AS (DELETE FROM llmq.ready WHERE job_id = :'job' RETURNING *)
+INSERT INTO llmq.lease (job_id, worker_id, queue, tenant, priority, deliveries, counted, deaths, claimed_at, deadline)
+SELECT job_id, 4711, queue, tenant, priority, 3, 2, 0, now(), now() + interval '1 min' FROM gone;
+SELECT ok(llmq.cancel(:'job'), 'a running job can be cancelled');
+SELECT is((SELECT format('%s %s', worker_id, delivery) FROM llmq.recall WHERE job_id = :'job'), '4711 3', 'its delivery is recalled from the worker');
+SELECT is((SELECT format('%s.%s %s %s', delivery, attempt, error_class, billing) FROM llmq.attempt WHERE job_id = :'job'), '3.0 interrupted unknown',
+    'and leaves an attempt, since a call may be under way');
+DELETE FROM llmq.recall;
+
+-- -- a breaker that is closed by hand -----------------------------------------------------------------
+
+DELETE FROM llmq.endpoint;
+INSERT INTO llmq.endpoint (name, api, url, model) VALUES ('shaky', 'openai_chat', 'http://127.0.0.1:9/v1', 'm');
+SELECT throws_ok($$SELECT llmq.reset_breaker('steady')$$, 'PT404', NULL, 'an endpoint that is not there has no breaker');
+SELECT ok(NOT llmq.reset_breaker('shaky'), 'one that has never been called has nothing to close');
+SELECT count(*) FROM llmq.worker_draw(1, '[{"endpoint": "shaky", "draw": false, "least": 0, "charge": 0, "word": 1, "error": "overloaded"}]');
+SELECT is((SELECT breaker FROM llmq.endpoint_status WHERE endpoint = 'shaky'), 'open', 'a worker that saw too many failures opens it');
+SELECT pg_temp.new_job('b1') AS job, pg_temp.new_job('b2') AS other \gset
+INSERT INTO llmq.deferred (job_id, queue, tenant, priority, deliveries, counted, deaths, due_at, error_class)
+SELECT p.*, now() + interval '1 hour', class
+FROM (VALUES (:'job'::uuid, 'breaker'), (:'other', 'timeout')) AS v (id, class), llmq_internal.take_place(id, 'test') AS p;
+SELECT ok(llmq.reset_breaker('shaky'), 'it is closed by hand');
+SELECT is((SELECT breaker FROM llmq.endpoint_status WHERE endpoint = 'shaky'), 'closed', 'for all');
+SELECT is((SELECT string_agg(idempotency_key, ' ') FROM llmq.deferred JOIN llmq.job USING (job_id) WHERE due_at <= clock_timestamp()), 'b1',
+    'jobs that waited for it, and no others, are due at once');
+SELECT llmq.cancel(job_id) FROM llmq.deferred;
+
 -- -- redrive ---------------------------------------------------------------------------------------
 
 SELECT pg_temp.new_job('r1') AS job \gset
@@ -34,7 +63,11 @@ SELECT is((SELECT deaths FROM llmq.dead_letter WHERE job_id = :'job'), 2, 'the n
 
 INSERT INTO llmq.queue (name) VALUES ('q');
 SELECT pg_temp.kill(pg_temp.new_job('q' || i, 'q'), CASE WHEN i <= 3 THEN 'auth' ELSE 'timeout' END) FROM generate_series(1, 5) AS i;
+UPDATE llmq.dead_job AS d SET died_at = now() - substr(j.idempotency_key, 2)::int * interval '1 hour'
+FROM llmq.job AS j WHERE j.job_id = d.job_id AND d.queue = 'q';
 SELECT is(llmq.redrive_queue('q', 'auth', 2), 2::bigint, 'a queue is redriven up to a number of jobs');
+SELECT set_eq($$SELECT idempotency_key FROM llmq.ready JOIN llmq.job USING (job_id) WHERE job.queue = 'q'$$, ARRAY['q2', 'q3'],
+    'those that died first come first');
 SELECT is(llmq.redrive_queue('q', 'auth'), 1::bigint, 'of one class');
 SELECT is(llmq.redrive_queue('q'), 2::bigint, 'or of all');
 SELECT is(llmq.redrive_queue('q'), 0::bigint, 'and then none is left');
@@ -70,6 +103,14 @@ DELETE FROM llmq.queue WHERE name = 'long';
 UPDATE llmq.result SET created_at = now() - interval '31 days' WHERE queue = 'long';
 SELECT is(llmq.prune(), 3::bigint, 'the results of a queue that is gone follow the default retention');
 
+-- Messages that are dead follow the retention of the queue "default", as those that were sent.
+SELECT llmq.enqueue_outbox('dead', '{}', 'old'), llmq.enqueue_outbox('dead', '{}', 'young');
+WITH dead AS (DELETE FROM llmq.message_pending WHERE topic = 'dead' RETURNING id)
+INSERT INTO llmq.message_done (id, attempts, dead_at)
+SELECT d.id, 9, now() - CASE m.dedupe_key WHEN 'old' THEN interval '31 days' ELSE '29 days' END FROM dead AS d JOIN llmq.message AS m USING (id);
+SELECT is(llmq.prune(), 1::bigint, 'a message that has long been dead is deleted');
+SELECT is((SELECT string_agg(dedupe_key, ' ') FROM llmq.message WHERE topic = 'dead'), 'young', 'and one that has not is kept');
+
 CREATE TABLE public.child (job_id uuid PRIMARY KEY REFERENCES llmq.job ON DELETE CASCADE);
 CREATE SEQUENCE public.refused; -- counts what is rolled back, too
 CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql
@@ -89,6 +130,16 @@ SELECT is((SELECT last_value FROM public.refused), :refused::bigint, 'and does n
 UPDATE llmq.kept_job SET tried_at = now() - interval '25 hours';
 SELECT is(llmq_internal.take_report('{"prune": true}'), 0::bigint, 'until a day later');
 SELECT cmp_ok((SELECT last_value FROM public.refused), '>', :refused::bigint, 'then it does');
+INSERT INTO llmq.result (job_id, queue, deliveries, deaths, created_at) SELECT job_id, queue, 1, 0, cancelled_at FROM llmq.cancelled_job WHERE queue = 'mixed';
+DELETE FROM llmq.cancelled_job WHERE queue = 'mixed';
+SELECT last_value AS refused FROM public.refused \gset
+SELECT is(llmq_internal.take_report('{"prune": true}'), 0::bigint, 'with a job that succeeded it is the same');
+SELECT is((SELECT last_value FROM public.refused), :refused::bigint, 'one that cannot be deleted is left alone for a day');
+INSERT INTO llmq.dead_job (job_id, queue, tenant, priority, deliveries, counted, deaths, error_class, died_at)
+SELECT job_id, queue, 't', 0, 1, 1, 1, 'auth', created_at FROM llmq.result WHERE queue = 'mixed';
+DELETE FROM llmq.result WHERE queue = 'mixed';
+SELECT is(llmq_internal.take_report('{"prune": true}'), 0::bigint, 'and with a dead one');
+SELECT is((SELECT last_value FROM public.refused), :refused::bigint, 'which is left alone, too');
 DROP TRIGGER refuse ON public.child;
 SELECT is(llmq.prune(), 1::bigint, 'prune tries it at once');
 SELECT is_empty('SELECT * FROM llmq.kept_job', 'and what it deletes is off the record');

@@ -47,6 +47,11 @@ SELECT is(pg_temp.state(:'d'), 'ready', 'one whose only parent has succeeded is 
 SELECT pg_temp.settle(:'b', 'succeeded');
 SELECT is(pg_temp.state(:'c'), 'ready', 'then it is ready too');
 
+SELECT pg_temp.new_job('p0') AS p0 \gset
+SELECT job_id AS timed FROM llmq.submit('Hello', 'timed', after => ARRAY[:'p0']::uuid[], run_at => '2100-01-01') \gset
+SELECT pg_temp.settle(:'p0', 'succeeded');
+SELECT is((SELECT state || ' ' || wait_until::date FROM llmq.job_status WHERE job_id = :'timed'), 'scheduled 2100-01-01', 'one that is to run later waits for its time');
+
 SELECT pg_temp.new_job('e', ARRAY[:'a']::uuid[]) AS e \gset
 SELECT llmq_internal.resolve_fresh(100);
 SELECT is(pg_temp.state(:'e'), 'ready', 'a parent that succeeded before is seen at the child''s own commit');
@@ -90,6 +95,18 @@ SELECT llmq.prune();
 SELECT is((SELECT count(*) FROM llmq.result WHERE job_id IN (:'a', :'b')), 1::bigint, 'what a blocked job waits for is not pruned');
 SELECT is_empty($$SELECT * FROM llmq.dependency AS d WHERE NOT EXISTS (SELECT FROM llmq.job AS j WHERE j.job_id = d.child)$$,
     'and what is pruned leaves no dependency behind');
+SELECT is_empty($$SELECT * FROM llmq.dependency AS d WHERE NOT EXISTS (SELECT FROM llmq.job AS j WHERE j.job_id = d.parent)$$,
+    'nor does a parent that is pruned before its children');
+
+-- A child that has not yet been looked at.
+SELECT pg_temp.new_job('dead parent') AS d \gset
+SELECT pg_temp.new_job('unseen', ARRAY[:'d']::uuid[]) AS u \gset
+SELECT llmq_internal.bury_alone(ARRAY[llmq_internal.take_place(:'d', 'test')], 'auth', 'test');
+UPDATE llmq.dead_job SET died_at = now() - interval '31 days' WHERE job_id = :'d';
+SELECT llmq.prune();
+SELECT is(pg_temp.state(:'d') || ' ' || pg_temp.state(:'u'), 'dead blocked', 'a dead job stays as long as a child waits for it');
+SELECT llmq_internal.resolve_fresh(10000);
+SELECT is(pg_temp.state(:'u'), 'dead', 'which dies with the next look');
 
 SELECT pg_temp.new_job('lasting') AS l \gset
 SELECT pg_temp.new_job('failing') AS f \gset
