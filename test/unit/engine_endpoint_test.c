@@ -6,10 +6,10 @@
 
 #include "engine_jobs.h"
 
-static LlmqEndpoint *
-endpoint_of(const LlmqEngine *engine)
+static LlmqEndpointLimits *
+limits_of(const LlmqEngine *engine)
 {
-	return llmq_config_endpoint(engine->config, "e");
+	return llmq_jobs_limits_of(&engine->jobs, llmq_config_endpoint(engine->core.config, "e"));
 }
 
 /* ---- Pauses -------------------------------------------------------------------------------- */
@@ -27,21 +27,21 @@ start_answered(const char *text)
 	return engine;
 }
 
-/* A refusal that wishes for five seconds keeps all jobs from the endpoint for as long. */
+/* A refusal with a retry hint of five seconds keeps all jobs from the endpoint for as long. */
 static void
 check_pause(const char *text, const char *sentence)
 {
 	int64_t began = read_clock().mono_us;
 	LlmqEngine *engine = start_answered(text);
-	int64_t until = endpoint_of(engine)->paused_until_us;
+	int64_t until = limits_of(engine)->paused_until_us;
 
 	ok(until >= began + SECONDS(5) && until <= read_clock().mono_us + SECONDS(5), "%s", sentence);
 	store.jobs[2].visible = true;
 	llmq_engine_wake(engine);
 	while (store.jobs[2].outcome[0] == '\0' && read_clock().mono_us < began + SECONDS(60))
 		turn(engine);
-	is_string(store.jobs[2].outcome, "succeeded", "then another job is called");
-	ok(read_clock().mono_us >= until, "and not before");
+	is_string(store.jobs[2].outcome, "succeeded", "after the pause another job is called");
+	ok(read_clock().mono_us >= until, "no job is called before the pause is over");
 	stop(engine);
 }
 
@@ -51,19 +51,20 @@ test_pauses(void)
 	LlmqEngine *engine;
 
 	check_pause("HTTP/1.1 529 Overloaded\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n",
-				"a provider that is overloaded is left alone for as long as it wishes");
+				"a provider that is overloaded is left alone for as long as it asks");
 	check_pause("HTTP/1.1 429 Slow down\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n",
-				"so is one that was asked too often");
-	check_pause("HTTP/1.1 503 Busy\r\nx-ratelimit-remaining-requests: 0\r\n"
-				"x-ratelimit-reset-requests: 5s\r\nContent-Length: 0\r\n\r\n",
-				"and one that has nothing left of a limit, until that is whole again");
+				"a provider that was asked too often is left alone, too");
+	check_pause(
+		"HTTP/1.1 503 Busy\r\nx-ratelimit-remaining-requests: 0\r\n"
+		"x-ratelimit-reset-requests: 5s\r\nContent-Length: 0\r\n\r\n",
+		"a provider that has nothing left of a limit is left alone until the limit is whole again");
 	engine = start_answered("HTTP/1.1 503 Busy\r\nRetry-After: 5\r\nContent-Length: 0\r\n\r\n");
-	is_int(endpoint_of(engine)->paused_until_us, 0, "one that fails is not: its job alone waits");
+	is_int(limits_of(engine)->paused_until_us, 0,
+		   "a provider that fails is not left alone: only its job waits");
 	stop(engine);
 	engine = start_answered("HTTP/1.1 529 Overloaded\r\nx-ratelimit-remaining-requests: 3\r\n"
 							"x-ratelimit-reset-requests: 60s\r\nContent-Length: 0\r\n\r\n");
-	is_int(endpoint_of(engine)->gate.pace_until_us, 0,
-		   "a refusal sets no pace by what it says is left");
+	is_int(limits_of(engine)->pace_until_us, 0, "a refusal sets no pace by what it says is left");
 	stop(engine);
 }
 
@@ -81,19 +82,22 @@ check_in_flight(const char *of_queue, const char *of_endpoint, const char *of_wh
 	atomic_store(&answers_held, 1);
 	while (atomic_load(&stub.requests) < 2)
 		turn(engine);
-	is_int(llmq_engine_allowance(engine, "q"), 0, of_whom);
+	is_int(llmq_jobs_allowance(&engine->jobs, "q"), 0, of_whom);
 	polls = store.operations[LLMQ_OP_POLL];
-	engine->full_poll_at_us = 0;
+	engine->core.full_poll_at_us = 0;
 	while (store.operations[LLMQ_OP_POLL] == polls)
 		turn(engine);
 	turn(engine);
-	is_int(llmq_engine_allowance(engine, "q"), 0, "nor after the configuration was read again");
-	is_int(engine->jobs.count, 2, "the others are not claimed");
+	is_int(llmq_jobs_allowance(&engine->jobs, "q"), 0,
+		   "what is in flight is counted after the configuration was read again");
+	is_int(engine->jobs.table.count, 2, "jobs beyond the limit are not claimed");
 	atomic_store(&answers_held, 0);
 	run_until_settled(engine, 5);
-	is_int(atomic_load(&stub.requests), 5, "until those are settled");
-	is_int(llmq_config_queue(engine->config, "q")->in_flight + endpoint_of(engine)->in_flight, 0,
-		   "in the end none is in flight");
+	is_int(atomic_load(&stub.requests), 5, "all jobs are called once those in flight are settled");
+	is_int(
+		llmq_jobs_state_of(&engine->jobs, llmq_config_queue(engine->core.config, "q"))->in_flight +
+			limits_of(engine)->in_flight,
+		0, "nothing is counted as in flight when all is settled");
 	stop(engine);
 }
 
@@ -119,9 +123,9 @@ shares_of_three(const char *of_queue, const char *of_endpoint)
 		store.facts = facts[rank];
 		store.of_queue = of_queue;
 		store.of_endpoint = of_endpoint;
-		while (engine->config == NULL)
+		while (engine->core.config == NULL)
 			turn(engine);
-		shares = shares * 10 + llmq_engine_allowance(engine, "q");
+		shares = shares * 10 + llmq_jobs_allowance(&engine->jobs, "q");
 		stop(engine);
 	}
 	return shares;

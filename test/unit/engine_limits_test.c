@@ -131,7 +131,7 @@ test_told_together(void)
 	store.more_endpoints =
 		",{\"name\":\"f\",\"api\":\"openai_chat\",\"url\":\"http://127.0.0.1:1\"}";
 	run_for(engine, 1000000);
-	gate_of(engine, "e")->word = gate_of(engine, "f")->word = LLMQ_BREAKER_FAILED;
+	gate_of(engine, "e")->event = gate_of(engine, "f")->event = LLMQ_BREAKER_FAILED;
 	while (store.operations[LLMQ_OP_DRAW] < 1)
 		turn(engine);
 	ok(strstr(store.said, "\"endpoint\":\"e\"") != NULL &&
@@ -277,28 +277,30 @@ static void
 test_one_by_one(void)
 {
 	LlmqEngine *engine = start_with(0, ",\"requests_per_minute\":60000");
-	LlmqGate *gate;
+	LlmqEndpointLimits *gate;
 	int64_t now;
 
 	run_for(engine, 1000000);
 	gate = gate_of(engine, "e");
-	now = engine->now.mono_us;
+	now = engine->core.now.mono_us;
 	gate->quota.slices[0] =
-		(LlmqSlice){.from_us = now - 100000, .interval_ns = 1000000, .count = 500};
+		(LlmqQuotaSlice){.from_us = now - 100000, .interval_ns = 1000000, .count = 500};
 	gate->quota.slice_count = 1;
 	for (int seq = 1; seq <= 5; seq++)
-		llmq_ready_add(engine->ready, seq, "q", "tenant", 0);
-	ok(llmq_engine_allowance(engine, "q") > 1, "the slots that are in hand can be used at once");
+		llmq_ready_add(engine->jobs.ready, seq, "q", "tenant", 0);
+	ok(llmq_jobs_allowance(&engine->jobs, "q") > 1,
+	   "the slots that are in hand can be used at once");
 	gate->pace_until_us = now + SECONDS(60);
 	gate->pace_next_us = now;
-	is_int(llmq_engine_allowance(engine, "q"), 1, "at a provider's pace one goes at a time");
+	is_int(llmq_jobs_allowance(&engine->jobs, "q"), 1, "at a provider's pace one goes at a time");
 	gate->pace_until_us = 0;
 	gate->state = LLMQ_BREAKER_HALF_OPEN;
 	gate->may_probe = true;
-	is_int(llmq_engine_allowance(engine, "q"), 1, "as does a probe");
+	is_int(llmq_jobs_allowance(&engine->jobs, "q"), 1, "as does a probe");
 	gate->state = LLMQ_BREAKER_CLOSED;
 	gate->rest_until_us = now + 20000;
-	is_int(llmq_engine_allowance(engine, "q"), 0, "in the moment after a call none is claimed");
+	is_int(llmq_jobs_allowance(&engine->jobs, "q"), 0,
+		   "in the moment after a call none is claimed");
 	stop(engine);
 }
 
@@ -307,15 +309,15 @@ static void
 test_backlog(void)
 {
 	LlmqEngine *engine = start_with(0, ",\"requests_per_minute\":60");
-	LlmqGate *gate;
+	LlmqEndpointLimits *gate;
 
 	run_for(engine, 1000000);
 	gate = gate_of(engine, "e");
-	gate->quota.slot_at_us = gate->quota.draw_at_us = engine->now.mono_us + 500000;
+	gate->quota.slot_at_us = gate->quota.draw_at_us = engine->core.now.mono_us + 500000;
 	for (int seq = 1; seq <= 31; seq++)
-		llmq_ready_add(engine->ready, seq, "q", "tenant", 0);
-	is_int(llmq_engine_allowance(engine, "q"), 0, "without a slot no job is claimed");
-	is_int(gate->backlog_until_us - engine->now.mono_us, SECONDS(30),
+		llmq_ready_add(engine->jobs.ready, seq, "q", "tenant", 0);
+	is_int(llmq_jobs_allowance(&engine->jobs, "q"), 0, "without a slot no job is claimed");
+	is_int(gate->backlog_until_us - engine->core.now.mono_us, SECONDS(30),
 		   "the last of them waits as long as those before it take");
 	stop(engine);
 }

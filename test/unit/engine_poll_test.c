@@ -48,7 +48,7 @@ take_page(LlmqEngine *engine, int64_t oldest_xid, bool more)
 	snprintf(control, sizeof(control), "{\"next_xid\":90,\"oldest_xid\":%" PRId64 ",\"more\":%s}",
 			 oldest_xid, more ? "true" : "false");
 	cells[4] = control;
-	engine->polling_sweep = true;
+	engine->jobs.polling_sweep = true;
 	llmq_engine_complete_poll(engine, &rows);
 }
 
@@ -57,7 +57,7 @@ static void
 test_long_sweep(void)
 {
 	LlmqEngine *engine = start(false, 0);
-	LlmqPosition *position = &engine->position;
+	LlmqPosition *position = &engine->jobs.position;
 
 	run_for(engine, 1000000);
 	*position = (LlmqPosition){.tip = 10, .candidate = 10, .candidate_xid = 50, .sweeping = true};

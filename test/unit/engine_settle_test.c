@@ -106,7 +106,7 @@ test_redelivery(void)
 	atomic_store(&answered, "HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
 	run_until_settled(engine, 1);
 	is_string(store.jobs[1].outcome, "retry", "a job that failed goes back for another delivery");
-	ok(engine->full_poll_at_us <= engine->now.mono_us + 1000,
+	ok(engine->core.full_poll_at_us <= engine->core.now.mono_us + 1000,
 	   "this worker looks as soon as it is due");
 	stop(engine);
 }

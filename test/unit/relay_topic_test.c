@@ -145,11 +145,11 @@ test_looks(void)
 	relay->tip = 100;
 	relay->sweep_wanted = false;
 	relay->sweep_next_us = LLMQ_NEVER;
-	llmq_relay_begin_look(engine, false, &look);
+	llmq_relay_begin_look(&engine->relay, false, &look);
 	ok(look.after == 100 && look.topics_after == NULL, "a look reads what is behind the tip");
 	relay->sweep_wanted = true;
 	relay->sweep_next_us = 0;
-	llmq_relay_begin_look(engine, false, &look);
+	llmq_relay_begin_look(&engine->relay, false, &look);
 	ok(look.after == -1 && strcmp(look.topics_after, "") == 0,
 	   "a sweep begins with the first topic, and asks where the tip is now");
 	stop(engine);
@@ -163,14 +163,14 @@ test_message_in_front(void)
 	LlmqTopic *topic;
 
 	trust(engine, "hook");
-	llmq_relay_note_topic(engine, "hook", 50, false);
+	llmq_relay_note_topic(&engine->relay, "hook", 50, false);
 	topic = llmq_relay_find_topic(&engine->relay, "hook");
 	topic->after = 60;
 	topic->more = false;
-	llmq_relay_note_topic(engine, "hook", 61, false);
+	llmq_relay_note_topic(&engine->relay, "hook", 61, false);
 	ok(topic->more && topic->after == 60,
 	   "a message behind those that were claimed is to be claimed");
-	llmq_relay_note_topic(engine, "hook", 55, false);
+	llmq_relay_note_topic(&engine->relay, "hook", 55, false);
 	is_int(topic->after, 54, "one in front of them is claimed before what follows");
 	stop(engine);
 }
