@@ -173,5 +173,31 @@ SELECT is(llmq_internal.search_path_of('llmq_caller'), 'one, "my two"', 'or its 
 DO $$ BEGIN EXECUTE format('ALTER ROLE llmq_caller IN DATABASE %I SET search_path = ''here''', current_database()); END $$;
 SELECT is(llmq_internal.search_path_of('llmq_caller'), 'here', 'or its own in this database');
 
+-- -- the waits between its tries ---------------------------------------------------------------
+
+INSERT INTO llmq.queue (name, max_deliveries, redelivery_base, redelivery_cap) VALUES ('patient', 1000, '1 s', '1 h');
+SELECT job_id AS slow FROM llmq.submit('x', 'slow', queue => 'patient', on_complete => '"My Schema"."Do it"') \gset
+SELECT pg_temp.lease(:'slow');
+SELECT pg_temp.settle(:'slow', 1);
+-- The longest wait after so many further failures.
+CREATE FUNCTION pg_temp.longest(job uuid, failures int) RETURNS interval LANGUAGE plpgsql
+AS $$
+DECLARE
+    longest interval := '0';
+BEGIN
+    FOR i IN 1..failures LOOP
+        PERFORM llmq_internal.settler_fail(job, 'not yet', true);
+        longest := greatest(longest, (SELECT due_at - clock_timestamp() FROM llmq.answer WHERE job_id = job));
+    END LOOP;
+    RETURN longest;
+END
+$$;
+SELECT cmp_ok(pg_temp.longest(:'slow', 1), '<=', interval '1 s', 'after the first failure an answer waits for redelivery_base at most');
+SELECT cmp_ok(pg_temp.longest(:'slow', 30), '>', interval '1 min', 'the wait grows with each failure');
+SELECT cmp_ok(pg_temp.longest(:'slow', 30), '<=', interval '1 h', 'up to redelivery_cap');
+UPDATE llmq.answer SET failures = 0 WHERE job_id = :'slow';
+SELECT llmq_internal.settler_fail(:'slow', 'the server was busy', false);
+SELECT is((SELECT failures FROM llmq.answer WHERE job_id = :'slow'), 0, 'what was not the function''s fault is not counted');
+
 SELECT finish();
 ROLLBACK;

@@ -75,6 +75,7 @@ SELECT is(pg_temp.state(:'r'), 'dead', 'a cancelled parent fails its children');
 -- A chain longer than any stack is deep.
 SELECT pg_temp.new_job('chain-0') AS p \gset
 SELECT count(pg_temp.new_job('chain-' || i, ARRAY[llmq.job_id(current_user, 'submit', 'chain-' || i - 1)])) AS n FROM generate_series(1, 1200) AS i \gset
+SELECT llmq_internal.resolve_fresh(2000);
 SELECT pg_temp.settle(:'p', 'dead');
 SELECT is((SELECT count(*) FROM llmq.dead_job AS d JOIN llmq.job AS j USING (job_id) WHERE j.idempotency_key LIKE 'chain-%'),
     1001::bigint, 'a chain of 1,200 dies, 1,000 of it at once');

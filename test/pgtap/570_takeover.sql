@@ -64,6 +64,14 @@ SELECT pg_temp.claim(:own, 'second');
 SELECT is((SELECT in_flight FROM llmq.worker_session WHERE id = :own), 3, 'what it says of itself stands');
 SELECT is(llmq.worker_heartbeat(-1, 0), false, 'a session that is not known hears so');
 
+-- -- what a poll says of transactions --------------------------------------------------------------------
+
+-- This one is open: what it has taken from a sequence may appear later.
+SELECT cmp_ok((SELECT (control ->> 'oldest_xid')::bigint FROM llmq.worker_poll(:own, 0, 10, NULL, NULL, 0) WHERE control IS NOT NULL), '<=',
+    pg_current_xact_id()::text::bigint, 'no open transaction is newer than the oldest that a poll names');
+SELECT cmp_ok((SELECT (control ->> 'next_xid')::bigint FROM llmq.worker_poll(:own, 0, 10, NULL, NULL, 0) WHERE control IS NOT NULL), '>',
+    pg_current_xact_id()::text::bigint, 'and each has begun before the next that it names');
+
 -- -- takeover -------------------------------------------------------------------------------------------
 
 -- What a full poll leaves of a job under the lease of a stuck worker.
