@@ -15,7 +15,7 @@
 #include "base/buffer.h"
 #include "dialects/outcome.h"
 #include "dialects/reply.h"
-#include "messages/relay_verdict.h"
+#include "messages/send_verdict.h"
 
 /*
  * Endpoints that are counted each by itself: the first that a worker called.  Further ones are

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/arena.h"
-#include "messages/relay_verdict.h"
+#include "messages/send_verdict.h"
 #include "wire/sink.h"
 #include "messages/smtp.h"
 
@@ -77,6 +77,6 @@ extern bool llmq_email_request(LlmqArena *arena, const LlmqEmail *email, LlmqMai
  * the message's, and tried again.
  */
 extern void llmq_email_verdict(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
-							   LlmqRelayVerdict *verdict);
+							   LlmqSendVerdict *verdict);
 
 #endif /* LLMQ_EMAIL_H */

@@ -14,9 +14,9 @@
 
 #define WORDS_MAX_BYTES 65536
 
-static bool list_remaining(const LlmqMailReply *reply, LlmqRelayVerdict *verdict);
+static bool list_remaining(const LlmqMailReply *reply, LlmqSendVerdict *verdict);
 static const char *explain(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
-						   LlmqRelayVerdict *verdict, LlmqBuffer *words);
+						   LlmqSendVerdict *verdict, LlmqBuffer *words);
 static int name_refused(const LlmqMailReply *reply, LlmqBuffer *words);
 static const char *words_for(LlmqTransferEnd end);
 
@@ -34,7 +34,7 @@ is_for_good(int code)
 
 void
 llmq_email_verdict(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
-				   LlmqRelayVerdict *verdict)
+				   LlmqSendVerdict *verdict)
 {
 	LlmqBuffer words;
 	const char *sentence;
@@ -42,14 +42,15 @@ llmq_email_verdict(const LlmqMailReply *reply, LlmqTransferEnd end, const char *
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->retry_after_us = -1;
 	if (list_remaining(reply, verdict))
-		verdict->outcome = LLMQ_RELAY_RETRY;
+		verdict->outcome = LLMQ_SEND_RETRY;
 	else
-		verdict->outcome = reply->accepted ? LLMQ_RELAY_SENT : LLMQ_RELAY_DEAD;
+		verdict->outcome = reply->accepted ? LLMQ_SEND_SENT : LLMQ_SEND_DEAD;
 	llmq_buffer_init(&words, WORDS_MAX_BYTES);
 	sentence = explain(reply, end, detail, verdict, &words);
 	if (sentence != NULL)
-		verdict->message = llmq_relay_message(reply->arena, sentence, llmq_buffer_string(&words),
-											  words.len, reply->request->password);
+		verdict->message =
+			llmq_send_verdict_message(reply->arena, sentence, llmq_buffer_string(&words), words.len,
+									  reply->request->password);
 	llmq_buffer_free(&words);
 }
 
@@ -64,7 +65,7 @@ may_get_it(const LlmqMailReply *reply, int i)
 
 /* Lists who may; false: nobody. */
 static bool
-list_remaining(const LlmqMailReply *reply, LlmqRelayVerdict *verdict)
+list_remaining(const LlmqMailReply *reply, LlmqSendVerdict *verdict)
 {
 	const LlmqMailRequest *request = reply->request;
 
@@ -80,7 +81,7 @@ list_remaining(const LlmqMailReply *reply, LlmqRelayVerdict *verdict)
 /* Returns a sentence on what went wrong and adds the words of others; NULL: nothing did. */
 static const char *
 explain(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
-		LlmqRelayVerdict *verdict, LlmqBuffer *words)
+		LlmqSendVerdict *verdict, LlmqBuffer *words)
 {
 	const LlmqSmtpAnswer *refusal = &reply->refusal;
 

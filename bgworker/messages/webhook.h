@@ -15,7 +15,7 @@
 #include "base/arena.h"
 #include "base/hmac.h"
 #include "wire/http_request.h"
-#include "messages/relay_verdict.h"
+#include "messages/send_verdict.h"
 #include "wire/sink.h"
 
 /* More secrets at a time than a rotation needs are refused. */
@@ -75,6 +75,6 @@ extern LlmqSink *llmq_webhook_reply_sink(LlmqWebhookReply *reply);
  * since redirects are not followed.
  */
 extern void llmq_webhook_verdict(const LlmqWebhookReply *reply, LlmqTransferEnd end,
-								 const char *detail, int64_t now_us, LlmqRelayVerdict *verdict);
+								 const char *detail, int64_t now_us, LlmqSendVerdict *verdict);
 
 #endif /* LLMQ_WEBHOOK_H */

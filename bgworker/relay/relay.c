@@ -203,7 +203,7 @@ heeded(int64_t hint)
 
 /* What an attempt that failed leads to. */
 static void
-end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict *verdict)
+end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqSendVerdict *verdict)
 {
 	const LlmqDestination *destination = message->topic->destination;
 	int64_t delay;
@@ -228,7 +228,7 @@ end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict 
 
 /* The receiver speaks for all of the topic: it wants no more, or not so soon. */
 static void
-heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqRelayVerdict *verdict)
+heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqSendVerdict *verdict)
 {
 	int64_t hint = verdict->retry_after_us;
 
@@ -238,7 +238,7 @@ heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqRelayVerdict *verdic
 		topic->more = false;
 		llmq_relay_return_queue(relay, topic, 0, NULL);
 	}
-	else if (verdict->outcome == LLMQ_RELAY_RETRY && hint > 0)
+	else if (verdict->outcome == LLMQ_SEND_RETRY && hint > 0)
 		llmq_relay_pause(relay, topic, heeded(hint), NULL);
 }
 
@@ -265,7 +265,7 @@ take_end(void *client, LlmqCaller *caller, const LlmqTransferResult *result)
 	LlmqRelay *relay = client;
 	LlmqOutboxMessage *message = (LlmqOutboxMessage *) caller;
 	LlmqTopic *topic = message->topic;
-	LlmqRelayVerdict verdict;
+	LlmqSendVerdict verdict;
 
 	leave_flight(relay, message);
 	if (result->local_trouble)
@@ -279,12 +279,12 @@ take_end(void *client, LlmqCaller *caller, const LlmqTransferResult *result)
 	note_answer(relay, message, topic->destination);
 	llmq_relay_judge(relay, message, result, &verdict);
 	message->disables = verdict.disable;
-	if (verdict.outcome == LLMQ_RELAY_RETRY)
+	if (verdict.outcome == LLMQ_SEND_RETRY)
 		end_failed(relay, message, &verdict);
 	else
 		llmq_relay_end(relay, message,
-					   verdict.outcome == LLMQ_RELAY_SENT ? LLMQ_MESSAGE_SENT : LLMQ_MESSAGE_DEAD,
-					   0, verdict.message);
+					   verdict.outcome == LLMQ_SEND_SENT ? LLMQ_MESSAGE_SENT : LLMQ_MESSAGE_DEAD, 0,
+					   verdict.message);
 	heed_receiver(relay, topic, &verdict);
 }
 

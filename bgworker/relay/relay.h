@@ -96,7 +96,7 @@ extern void llmq_relay_sweep_afresh(LlmqRelay *relay);
 extern bool llmq_relay_send(LlmqRelay *relay, LlmqOutboxMessage *message);
 /* Says what the end of its transfer means. */
 extern void llmq_relay_judge(LlmqRelay *relay, LlmqOutboxMessage *message,
-							 const LlmqTransferResult *result, LlmqRelayVerdict *verdict);
+							 const LlmqTransferResult *result, LlmqSendVerdict *verdict);
 
 /* relay_store.c */
 extern int64_t llmq_relay_settle_due(const LlmqRelay *relay);

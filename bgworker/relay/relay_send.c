@@ -188,7 +188,7 @@ send_email(LlmqRelay *relay, LlmqOutboxMessage *message)
 
 /* Who has not got it yet, for the next attempt. */
 static void
-keep_remaining(LlmqOutboxMessage *message, const LlmqRelayVerdict *verdict)
+keep_remaining(LlmqOutboxMessage *message, const LlmqSendVerdict *verdict)
 {
 	LlmqBuffer list;
 
@@ -216,7 +216,7 @@ llmq_relay_send(LlmqRelay *relay, LlmqOutboxMessage *message)
 
 void
 llmq_relay_judge(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqTransferResult *result,
-				 LlmqRelayVerdict *verdict)
+				 LlmqSendVerdict *verdict)
 {
 	const char *detail = result->detail[0] == '\0' ? NULL : result->detail;
 

@@ -9,7 +9,7 @@
 #include "core/caller.h"
 #include "core/core.h"
 #include "messages/email.h"
-#include "messages/relay_verdict.h"
+#include "messages/send_verdict.h"
 #include "messages/webhook.h"
 
 /*
