@@ -36,7 +36,7 @@ ENGINE_OBJS = \
 
 # Inside the server.
 SERVER_OBJS = \
-	$(call in,bgworker/server,hmac host settler store_spi transaction worker,o) \
+	$(call in,bgworker/server,hmac host callback_worker store_spi transaction worker,o) \
 	$(call in,extension,callback control database debug_point delegate fingerprint functions key_wait \
 		launcher limit llmq owner service settings shared submit topic_lock wait wakeup,o)
 

@@ -1,6 +1,6 @@
 /*
  * launcher.c
- *		The one process that starts the workers and settlers of all databases.
+ *		The one process that starts the workers and callback workers of all databases.
  *
  * It is connected to no database, so it never stands in the way of DROP
  * DATABASE, and sleeps until a session, a worker or the postmaster wakes it.
@@ -332,10 +332,10 @@ is_wanted(const LlmqSlot *slot, const Family *family, int index)
 	switch (slot->status)
 	{
 		case LLMQ_STATUS_UNKNOWN:
-			return index == (llmq_workers > 0 ? 0 : LLMQ_SETTLER);
+			return index == (llmq_workers > 0 ? 0 : LLMQ_CALLBACK_WORKER);
 		case LLMQ_STATUS_WANTED:
 		case LLMQ_STATUS_ASIDE:
-			return index == LLMQ_SETTLER || index < llmq_workers;
+			return index == LLMQ_CALLBACK_WORKER || index < llmq_workers;
 		case LLMQ_STATUS_ABSENT:
 		case LLMQ_STATUS_STOPPED:
 			return false;
@@ -418,14 +418,15 @@ may_start(Turn *turn, const LlmqSlot *slot, Child *child)
 static void
 name_child(BackgroundWorker *worker, const LlmqSlot *slot, int index)
 {
-	bool settles = index == LLMQ_SETTLER;
+	bool settles = index == LLMQ_CALLBACK_WORKER;
 
 	strlcpy(worker->bgw_library_name, "llmq", sizeof(worker->bgw_library_name));
-	strlcpy(worker->bgw_function_name, settles ? "llmq_settler_main" : "llmq_worker_main",
+	strlcpy(worker->bgw_function_name, settles ? "llmq_callback_worker_main" : "llmq_worker_main",
 			sizeof(worker->bgw_function_name));
-	strlcpy(worker->bgw_type, settles ? "llmq settler" : "llmq worker", BGW_MAXLEN);
+	strlcpy(worker->bgw_type, settles ? "llmq callback worker" : "llmq worker", BGW_MAXLEN);
 	if (settles)
-		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq settler of database %u", slot->database);
+		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq callback worker of database %u",
+				 slot->database);
 	else
 		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq worker %d of database %u", index + 1,
 				 slot->database);

@@ -247,7 +247,7 @@ llmq_shared_wake(Oid database, bool changed)
 }
 
 void
-llmq_shared_wake_settler(Oid database)
+llmq_shared_wake_callback_worker(Oid database)
 {
 	LlmqSlot *slot;
 
@@ -255,7 +255,7 @@ llmq_shared_wake_settler(Oid database)
 	LWLockAcquire(&state->lock, LW_SHARED);
 	slot = find_slot(database);
 	if (slot != NULL)
-		set_latch(&slot->processes[LLMQ_SETTLER]);
+		set_latch(&slot->processes[LLMQ_CALLBACK_WORKER]);
 	LWLockRelease(&state->lock);
 }
 

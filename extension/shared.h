@@ -21,12 +21,12 @@ extern void llmq_shared_install_hooks(void);
  */
 extern void llmq_shared_attach(void);
 
-/* -- for workers and settlers ------------------------------------------------ */
+/* -- for workers and callback workers ------------------------------------------------ */
 
 /*
  * Enters the calling process as worker `index` (from 0) of a database, or as its
- * settler (LLMQ_SETTLER), until it exits; MyProc must exist.  False if the place is taken or the
- * database's workers are stopped: the process must then end, with exit code 0.
+ * settler (LLMQ_CALLBACK_WORKER), until it exits; MyProc must exist.  False if the place is taken
+ * or the database's workers are stopped: the process must then end, with exit code 0.
  */
 extern bool llmq_shared_register_worker(Oid database, int index);
 
@@ -52,7 +52,7 @@ extern uint32 llmq_shared_changes(Oid database);
  */
 extern uint32 llmq_shared_wakes(Oid database);
 
-/* Notes the job whose on_complete ends its settler, for the next one: that one takes it. */
+/* Notes the job whose on_complete ends its callback worker, for the next one: that one takes it. */
 extern void llmq_shared_note_stubborn(Oid database, const pg_uuid_t *job);
 extern bool llmq_shared_take_stubborn(Oid database, pg_uuid_t *job);
 
@@ -64,7 +64,7 @@ extern bool llmq_shared_take_stubborn(Oid database, pg_uuid_t *job);
  */
 extern void llmq_shared_wake(Oid database, bool changed);
 
-extern void llmq_shared_wake_settler(Oid database);
+extern void llmq_shared_wake_callback_worker(Oid database);
 
 /*
  * Notes whether workers outside of the server listen in a database.  They repeat it now

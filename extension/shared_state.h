@@ -13,9 +13,9 @@
 #define LLMQ_MAX_DATABASES 64
 #define LLMQ_MAX_WORKERS   8
 
-/* A database's processes: its workers, and behind them its settler. */
-#define LLMQ_SETTLER	   LLMQ_MAX_WORKERS
-#define LLMQ_MAX_PROCESSES (LLMQ_MAX_WORKERS + 1)
+/* A database's processes: its workers, and behind them its callback worker. */
+#define LLMQ_CALLBACK_WORKER LLMQ_MAX_WORKERS
+#define LLMQ_MAX_PROCESSES	 (LLMQ_MAX_WORKERS + 1)
 
 /* What the launcher is to do for a database. */
 typedef enum LlmqStatus
@@ -54,7 +54,8 @@ typedef struct LlmqSlot
 	pg_atomic_uint32 wakes; /* all wake-ups so far */
 	LlmqProcess processes[LLMQ_MAX_PROCESSES];
 	bool has_stubborn;
-	pg_uuid_t stubborn; /* the job whose on_complete its settler could end only with itself */
+	pg_uuid_t
+		stubborn; /* the job whose on_complete its callback worker could end only with itself */
 } LlmqSlot;
 
 /* The launcher, as others see it. */

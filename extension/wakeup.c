@@ -149,7 +149,7 @@ carry_out(void)
 	else if (is_pending(LLMQ_REQUEST_WAKE))
 		llmq_shared_wake(MyDatabaseId, false);
 	if (is_pending(LLMQ_REQUEST_SETTLE))
-		llmq_shared_wake_settler(MyDatabaseId);
+		llmq_shared_wake_callback_worker(MyDatabaseId);
 }
 
 /* Says at commit how to make it last: CREATE EXTENSION hides what its script says below WARNING. */

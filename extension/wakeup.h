@@ -12,7 +12,7 @@ typedef enum LlmqRequest
 {
 	LLMQ_REQUEST_WAKE,	 /* this database's workers look for work */
 	LLMQ_REQUEST_LOOK,	 /* they look at everything: configuration, cancelled jobs */
-	LLMQ_REQUEST_SETTLE, /* its settler looks for answers */
+	LLMQ_REQUEST_SETTLE, /* its callback worker looks for answers */
 	LLMQ_REQUEST_START,	 /* its workers are started */
 	LLMQ_REQUEST_STOP	 /* its workers end */
 } LlmqRequest;

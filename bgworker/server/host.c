@@ -1,6 +1,6 @@
 /*
  * host.c
- *		What the processes of a database, its workers and its settler, have in common: how
+ *		What the processes of a database, its workers and its callback worker, have in common: how
  *		they begin, and when they have to leave.
  *
  * They leave when they are told to, when they are not wanted any more, and when somebody
@@ -107,7 +107,7 @@ static bool
 is_wanted(const LlmqHost *host)
 {
 	return llmq_enabled && llmq_shared_status(host->database) != LLMQ_STATUS_STOPPED &&
-		   (host->index == LLMQ_SETTLER || host->index < llmq_workers);
+		   (host->index == LLMQ_CALLBACK_WORKER || host->index < llmq_workers);
 }
 
 bool

@@ -1,6 +1,6 @@
 /*
  * host.h
- *		What the processes of a database, its workers and its settler, have in common: how
+ *		What the processes of a database, its workers and its callback worker, have in common: how
  *		they begin, and when they have to leave.
  *
  * Needs postgres.h before it.
@@ -15,7 +15,7 @@
 typedef struct LlmqHost
 {
 	Oid database;
-	int index; /* among the database's processes: a worker's, or LLMQ_SETTLER */
+	int index; /* among the database's processes: a worker's, or LLMQ_CALLBACK_WORKER */
 	int64 tick_at_us;
 } LlmqHost;
 

@@ -1,0 +1,13 @@
+/*
+ * callback_worker.h
+ *		The process of a database that settles answers which an on_complete waits for.
+ *
+ * Needs postgres.h before it.
+ */
+#ifndef LLMQ_CALLBACK_WORKER_H
+#define LLMQ_CALLBACK_WORKER_H
+
+/* The launcher starts it with the database's OID and, in bgw_extra, LLMQ_CALLBACK_WORKER. */
+extern PGDLLEXPORT void llmq_callback_worker_main(Datum database);
+
+#endif /* LLMQ_CALLBACK_WORKER_H */
