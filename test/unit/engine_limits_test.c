@@ -96,7 +96,7 @@ test_told_together(void)
 	store.more_endpoints =
 		",{\"name\":\"f\",\"api\":\"openai_chat\",\"url\":\"http://127.0.0.1:1\"}";
 	run_for(engine, 1000000);
-	gate_of(engine, "e")->word = gate_of(engine, "f")->word = LLMQ_BREAKER_FAILED;
+	gate_of(engine, "e")->event = gate_of(engine, "f")->event = LLMQ_BREAKER_FAILED;
 	while (store.operations[LLMQ_OP_DRAW] < 1)
 		turn(engine);
 	ok(strstr(store.said, "\"endpoint\":\"e\"") != NULL &&
