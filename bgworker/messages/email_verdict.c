@@ -1,6 +1,6 @@
 /*
  * email_verdict.c
- *		What came of an e-mail.
+ *		Judges an attempt to send an e-mail.
  */
 #include "messages/email.h"
 
@@ -8,7 +8,7 @@
 
 #include "base/buffer.h"
 
-/* So many refused recipients are named, with so many bytes of the server's words. */
+/* How many refused recipients are named, and how many bytes of the server's answer are shown. */
 #define NAMED_MAX		10
 #define NAMED_WORDS_MAX 80
 
@@ -54,7 +54,7 @@ llmq_email_verdict(const LlmqMailReply *reply, LlmqTransferEnd end, const char *
 	llmq_buffer_free(&words);
 }
 
-/* Tells whether a recipient may still get the message. */
+/* Returns whether a recipient may still get the message. */
 static bool
 may_get_it(const LlmqMailReply *reply, int i)
 {
@@ -63,7 +63,7 @@ may_get_it(const LlmqMailReply *reply, int i)
 	return !is_for_good(code) && !(reply->accepted && is_good(code));
 }
 
-/* Lists who may; false: nobody. */
+/* Lists the recipients who may still get the message; false if there are none. */
 static bool
 list_remaining(const LlmqMailReply *reply, LlmqSendVerdict *verdict)
 {
@@ -78,7 +78,10 @@ list_remaining(const LlmqMailReply *reply, LlmqSendVerdict *verdict)
 	return verdict->remaining_count > 0;
 }
 
-/* Returns a sentence on what went wrong and adds the words of others; NULL: nothing did. */
+/*
+ * Returns a sentence on what went wrong, and adds what others said about it; NULL if nothing
+ * did.
+ */
 static const char *
 explain(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
 		LlmqSendVerdict *verdict, LlmqBuffer *words)
@@ -101,11 +104,11 @@ explain(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
 	verdict->code = name_refused(reply, words);
 	if (verdict->code == 0)
 		return NULL;
-	return reply->accepted ? "The server took the message, but not for all recipients"
+	return reply->accepted ? "The server accepted the message, but not for all recipients"
 						   : "The server refused every recipient";
 }
 
-/* Adds the refused recipients; returns the first one's code, 0: there is none. */
+/* Adds the refused recipients; returns the code of the first one, 0 if there are none. */
 static int
 name_refused(const LlmqMailReply *reply, LlmqBuffer *words)
 {
@@ -142,6 +145,6 @@ words_for(LlmqTransferEnd end)
 		case LLMQ_END_INTERRUPTED:
 			return "The delivery was interrupted";
 		default:
-			return "The connection ended before the server had taken the message";
+			return "The connection ended before the server had accepted the message";
 	}
 }

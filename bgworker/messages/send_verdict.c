@@ -1,6 +1,6 @@
 /*
  * send_verdict.c
- *		Words of receivers, made fit to be stored.
+ *		Makes what receivers say fit to be stored.
  */
 #include "messages/send_verdict.h"
 
@@ -9,7 +9,7 @@
 #include "base/buffer.h"
 #include "base/text.h"
 
-/* Room for what cleaning, hiding and masking add to a text of the longest kind. */
+/* Room for what cleaning, hiding and masking add to the longest text. */
 #define WORDS_MAX_BYTES ((size_t) 1 << 20)
 
 const char *

@@ -1,9 +1,9 @@
 /*
  * webhook_reply.c
- *		What the receiver of a webhook says.
+ *		Reads and judges what the receiver of a webhook answers.
  *
- * The status says all that counts.  The body's beginning is kept for people; the
- * rest is read only so that the receiver can end in peace, and not for long.
+ * Only the status decides.  The beginning of the body is kept for people to read.  The rest is
+ * read, up to a limit, only so that the receiver can finish without an error.
  */
 #include "messages/webhook.h"
 
@@ -12,7 +12,7 @@
 
 #include "base/retry.h"
 
-/* Nobody has so much to say to a webhook. */
+/* A longer answer to a webhook has no use. */
 #define BODY_MAX_BYTES ((size_t) 64 * 1024)
 
 struct LlmqWebhookReply
@@ -21,7 +21,7 @@ struct LlmqWebhookReply
 	LlmqArena *arena;
 	const char *secret;
 	int status;
-	const char *retry_after; /* headers as sent, NULL: none */
+	const char *retry_after; /* headers as sent; NULL if not sent */
 	const char *date;
 	char excerpt[LLMQ_SEND_MESSAGE_MAX]; /* the body's beginning */
 	size_t excerpt_len;
@@ -79,7 +79,7 @@ take_status(LlmqSink *sink, int status)
 	reply->date = NULL;
 }
 
-/* What comes behind the body is a trailer. */
+/* Takes a header.  Those that come after the body are trailers. */
 static void
 take_header(LlmqSink *sink, const char *name, size_t name_len, const char *value, size_t value_len)
 {
@@ -107,7 +107,7 @@ take_body(LlmqSink *sink, const char *bytes, size_t len)
 	return reply->body_len > BODY_MAX_BYTES ? LLMQ_FEED_DONE : LLMQ_FEED_MORE;
 }
 
-/* Without an answer. */
+/* Returns the sentence for a transfer that ended without an answer. */
 static const char *
 words_for(LlmqTransferEnd end)
 {

@@ -297,7 +297,7 @@ test_refused(void)
 	ok(!ask(email) && strstr(error, "no sender") != NULL, "there must be a sender");
 	email = plain;
 	email.to_count = 0;
-	ok(!ask(email) && strstr(error, "nobody") != NULL, "there must be a recipient");
+	ok(!ask(email) && strstr(error, "no recipient") != NULL, "there must be a recipient");
 	email = plain;
 	email.secret = "hunter2";
 	ok(!ask(email) && strstr(error, "user:password") != NULL && strstr(error, "hunter2") == NULL,
@@ -436,7 +436,7 @@ test_verdicts(void)
 	judge(250, 550, 250, LLMQ_END_COMPLETE);
 	is_int(verdict.outcome, LLMQ_SEND_SENT, "one refused for good: sent");
 	is_string(verdict.message,
-			  "The server took the message, but not for all recipients: bob@example.org (550 "
+			  "The server accepted the message, but not for all recipients: bob@example.org (550 "
 			  "second)",
 			  "... and named");
 	judge(250, 451, 250, LLMQ_END_COMPLETE);
@@ -468,7 +468,7 @@ test_verdicts(void)
 	ok(verdict.outcome == LLMQ_SEND_RETRY && verdict.remaining_count == 1,
 	   "a connection that broke: tried again for those who may still get it");
 	is_string(verdict.message,
-			  "The connection ended before the server had taken the message: the detail",
+			  "The connection ended before the server had accepted the message: the detail",
 			  "... and said");
 }
 

@@ -267,7 +267,7 @@ test_recipients(void)
 	   "... and whoever was refused for a while is left");
 	is_string(
 		verdict.message,
-		"The server took the message, but not for all recipients: refused@example.org (550 "
+		"The server accepted the message, but not for all recipients: refused@example.org (550 "
 		"5.1.1 no such user 5.1.1 look elsewhere), later@example.org (451 4.2.0 mailbox busy)",
 		"... and each is named with the server's words");
 	mail_free(&mail);
