@@ -1,15 +1,16 @@
 /*
  * callback_worker.c
- *		The process of a database that settles answers which an on_complete waits for.
+ *		The callback worker: the process of a database that settles answers of jobs with an
+ *		on_complete.
  *
  * A user's function may be slow, and may fail.  So the worker leaves such answers in
- * llmq.answer and goes on with its calls; here each is settled in a transaction of its
- * own: result, attempts, outbox messages, the function, and the end of the answer's row,
- * together or not at all.  What fails is rolled back, noted in another transaction
+ * llmq.answer and goes on with its calls.  Here each answer is settled in a transaction of its
+ * own: result, attempts, outbox messages, the function, and the removal of the answer's row,
+ * all or nothing.  A failure is rolled back, recorded in another transaction
  * (llmq.settler_fail), and tried again later.
  *
- * Nothing in memory is a fact: killed at any instruction, its successor goes on from the
- * table.  There is one in each database, so one answer is in one hand.
+ * Memory is only a cache: if the process is killed at any instruction, its successor goes on
+ * from the table.  Each database has one callback worker, so no two handle the same answer.
  */
 #include "postgres.h"
 
@@ -38,31 +39,34 @@
 #include "core/store.h"
 #include "server/transaction.h"
 
-/* Answers that one look brings: more would be old news by the time they are settled. */
+/*
+ * The most answers that one look returns; more would be out of date by the time they are
+ * settled.
+ */
 #define MAX_ANSWERS 100
 
 /*
- * An idle worker looks once in so many of llmq.poll_interval.  Its latch is set by sessions
- * of this very server, and the worker beside it polls already.
+ * An idle callback worker looks once in so many times llmq.poll_interval.  That is enough,
+ * since its latch is set by sessions of the same server, and the worker polls too.
  */
 #define IDLE_INTERVALS 10
 
-/* When to look again at answers that are in other hands (llmq.cancel). */
+/* When to look again at answers that others have locked (llmq.cancel). */
 #define HELD_RETRY_US 100000
 
-/* When to try again after a look, or the noting of a failure, has failed itself. */
+/* When to try again after a failed look, or a failure that could not be recorded. */
 #define TROUBLE_RETRY_US 1000000
 
 typedef struct CallbackWorker
 {
 	LlmqHost host;
 	MemoryContext context; /* of one round */
-	int64 look_at_us;	   /* when something is due; PG_INT64_MAX: when woken */
-	bool in_trouble;	   /* it has been said in the log */
+	int64 look_at_us;	   /* when something is due; PG_INT64_MAX: only when woken */
+	bool in_trouble;	   /* the log has said so */
 	bool leaving;
 } CallbackWorker;
 
-/* The answer that is being settled, for note_stubborn(). */
+/* The job whose answer is being settled, for note_stubborn(). */
 static pg_uuid_t current_job;
 
 /* What one look has found. */
@@ -71,10 +75,10 @@ typedef struct Look
 	CallbackWorker *worker;
 	int count;
 	pg_uuid_t jobs[MAX_ANSWERS];
-	int64 due_in_us; /* of the next one; -1: none */
+	int64 due_in_us; /* in how long the next one is due; -1: none */
 } Look;
 
-/* An answer on its way. */
+/* An answer that is being settled. */
 typedef struct Settling
 {
 	const pg_uuid_t *job;
@@ -82,7 +86,7 @@ typedef struct Settling
 	bool called; /* its function has been called */
 	LlmqCallback callback;
 	const char *message; /* of the failure */
-	bool counted;		 /* the failure was not one that passes */
+	bool counted;		 /* the failure counts, because it was not transient */
 } Settling;
 
 static void note_stubborn(int code, Datum unused);
@@ -126,8 +130,8 @@ llmq_callback_worker_main(Datum database)
 }
 
 /*
- * A function that catches its cancellation ends the process, and could do so again and
- * again.  So the job is named to the successor, who counts it as a failure.
+ * Leaves the job to the successor, which counts a failure.  A function that catches its
+ * cancellation ends the process, and could otherwise do so again and again.
  */
 static void
 note_stubborn(int code, Datum unused)
@@ -177,7 +181,7 @@ rest(CallbackWorker *worker)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* Whether to go on. */
+/* Checks whether to go on; returns false if the process should leave. */
 static bool
 look_around(CallbackWorker *worker)
 {
@@ -197,7 +201,7 @@ look_around(CallbackWorker *worker)
 	return !worker->leaving;
 }
 
-/* Settles what is due, if it is time to look. */
+/* Looks for due answers, if it is time, and settles them. */
 static void
 work(CallbackWorker *worker)
 {
@@ -225,7 +229,7 @@ work(CallbackWorker *worker)
 	MemoryContextReset(worker->context);
 }
 
-/* After trouble its time stands already. */
+/* Sets the time of the next look; after an error it is already set. */
 static void
 plan_next_look(CallbackWorker *worker, const Look *found, int settled)
 {
@@ -233,13 +237,13 @@ plan_next_look(CallbackWorker *worker, const Look *found, int settled)
 
 	if (worker->in_trouble)
 		return;
-	/* What the functions waited for may have used up our wake-ups. */
+	/* Waits inside of the functions may have consumed our wake-ups. */
 	if (found->count > 0)
 		span = Min(span, settled > 0 ? 0 : HELD_RETRY_US);
 	worker->look_at_us = Min(worker->look_at_us, add_time(llmq_host_clock(), span));
 }
 
-/* Settles one answer, or notes that it could not be; false if it was not there for us. */
+/* Settles one answer, or records that it failed; false if the answer was not available. */
 static bool
 settle(CallbackWorker *worker, const pg_uuid_t *job)
 {
@@ -312,7 +316,7 @@ settle_in_transaction(void *argument)
 	LLMQ_DEBUG_POINT("answer-uncommitted");
 }
 
-/* Copies the row into the transaction's memory, beyond SPI's. */
+/* Copies the row into the transaction's memory, which outlives SPI's. */
 static void
 read_callback(Settling *settling)
 {
@@ -330,7 +334,10 @@ read_callback(Settling *settling)
 	MemoryContextSwitchTo(old);
 }
 
-/* An ERROR has undone it all: says in another transaction when it is tried again. */
+/*
+ * Records a failure in another transaction, after an ERROR has rolled everything back, and
+ * says when it is tried again.
+ */
 static void
 note_failure(CallbackWorker *worker, Settling *settling, const ErrorData *failure)
 {
@@ -377,7 +384,7 @@ end_statements(void)
 	PopActiveSnapshot();
 }
 
-/* Executes a statement of ours; the caller finds the rows with SPI. */
+/* Executes one of our statements; the caller finds the rows with SPI. */
 static void
 execute(const char *statement, int count, Oid *types, Datum *values)
 {
@@ -387,7 +394,7 @@ execute(const char *statement, int count, Oid *types, Datum *values)
 
 /* ---- Trouble ------------------------------------------------------------------------ */
 
-/* Something of our own has failed: leaves where the extension is gone, else waits a moment. */
+/* Handles an error in our own code: leaves if the extension is gone, or else waits a moment. */
 static void
 complain(CallbackWorker *worker, const ErrorData *error)
 {

@@ -1,6 +1,7 @@
 /*
  * callback_worker.h
- *		The process of a database that settles answers which an on_complete waits for.
+ *		The callback worker: the process of a database that settles answers of jobs with an
+ *		on_complete.
  *
  * Needs postgres.h before it.
  */
