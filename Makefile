@@ -23,7 +23,7 @@ ENGINE_OBJS = \
 		reply reply_answer reply_anthropic reply_embeddings reply_error reply_gemini reply_ollama \
 		reply_openai_chat reply_openai_responses reply_verdict reply_hint,o) \
 	$(call in,bgworker/limits,breaker estimate ratelimit,o) \
-	$(call in,bgworker/messages,email email_format email_verdict mailbox relay_verdict smtp webhook \
+	$(call in,bgworker/messages,email email_format email_verdict mailbox send_verdict smtp webhook \
 		webhook_reply,o) \
 	$(call in,bgworker/transfer,transfer transfer_clock transfer_end transfer_feed transfer_mail \
 		transfer_poll transfer_resolve transfer_rest transfer_slot,o) \
@@ -36,7 +36,7 @@ ENGINE_OBJS = \
 
 # Inside the server.
 SERVER_OBJS = \
-	$(call in,bgworker/server,hmac host settler store_spi transaction worker,o) \
+	$(call in,bgworker/server,hmac host callback_worker store_spi transaction worker,o) \
 	$(call in,extension,cage callback control database debug_point delegate fingerprint functions key_wait \
 		launcher limit llmq owner service settings shared submit topic_lock wait wakeup,o)
 

@@ -1,9 +1,9 @@
 /*
  * callback.c
- *		Running a user's on_complete function, with the rights of who submitted the job.
+ *		Runs a user's on_complete function with the rights of the role that submitted the job.
  *
- * The function is a stranger in a process that may do everything.  It must leave
- * with no more rights than its role has, and leave nothing behind:
+ * The process may do everything, and the function is somebody else's code.  It must not get
+ * more rights than its role has, and must leave nothing behind:
  *
  * - SET ROLE could be reset from inside.  So the user id is switched as a SECURITY
  *   DEFINER function switches it, and SECURITY_RESTRICTED_OPERATION refuses RESET ROLE,
@@ -19,7 +19,8 @@
  * - statement_timeout does nothing in a background worker; its timer is armed here.  And
  *   a function that catches the cancellation ends the process: nothing less ends it.
  *
- * An ERROR needs no other undoing: the end of the transaction gives user id and settings back.
+ * After an ERROR nothing needs to be undone: the end of the transaction restores user id and
+ * settings.
  */
 #include "postgres.h"
 
@@ -51,7 +52,7 @@ typedef struct Session
 	bool is_superuser;
 } Session;
 
-/* A function can catch its cancellation.  One that goes on for so long ends the process. */
+/* A function can catch its cancellation.  If it goes on for this long, the process is ended. */
 #define STUBBORN_MS 2000
 
 static char *server_search_path = NULL;
@@ -118,7 +119,7 @@ find_role(const char *name)
 	return role;
 }
 
-/* What a session of the role would have; waits for locks are limited by the timeout alone. */
+/* Sets what a session of the role would have; only the timeout limits waits for locks. */
 static void
 configure(const LlmqCallback *callback)
 {
@@ -135,8 +136,8 @@ set_locally(const char *name, const char *value)
 }
 
 /*
- * The quoted name of the function of this signature.  It must be there exactly so, or
- * the parser would take another one of that name that jsonb can be cast for.
+ * Returns the quoted name of the function with this signature.  Exactly this one must exist, or
+ * the parser would choose another of that name with an argument that jsonb can be cast to.
  */
 static char *
 find_function(const char *signature)
@@ -206,7 +207,7 @@ arm_timeout(void)
 						 Min(llmq_callback_timeout, INT_MAX - STUBBORN_MS) + STUBBORN_MS);
 }
 
-/* A function that has ended in time is not cancelled after it. */
+/* Disarms the timer, so that a function that has ended in time is not cancelled afterwards. */
 static void
 disarm_timeout(void)
 {
@@ -215,7 +216,7 @@ disarm_timeout(void)
 	QueryCancelPending = false;
 }
 
-/* In a signal's handler: asks for the end, as pg_terminate_backend() does. */
+/* Asks the process to end, as pg_terminate_backend() does; runs in a signal handler. */
 static void
 end_process(void)
 {

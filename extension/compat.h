@@ -1,6 +1,6 @@
 /*
  * compat.h
- *		What differs between PostgreSQL 15 and 18, and nowhere else.
+ *		All code that depends on differences between PostgreSQL 15 and 18.
  */
 #ifndef LLMQ_COMPAT_H
 #define LLMQ_COMPAT_H
@@ -16,26 +16,27 @@
 #error "llmq needs PostgreSQL 15 or newer"
 #endif
 
-/* 16: access to varlena data has a header of its own. */
+/* 16: a new header for access to varlena data. */
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
 
-/* 17: processes are known by a ProcNumber, no longer by MyProc->pgprocno. */
+/* 17: processes have a ProcNumber instead of MyProc->pgprocno. */
 #if PG_VERSION_NUM >= 170000
 #define LLMQ_MY_PROCNO ((int) MyProcNumber)
 #else
 #define LLMQ_MY_PROCNO ((int) MyProc->pgprocno)
 #endif
 
-/* 17: a limit on whole transactions, which ends the process. */
+/* 17: a limit for whole transactions, which ends the process. */
 #if PG_VERSION_NUM >= 170000
 #define LLMQ_COMPAT_HAS_TRANSACTION_TIMEOUT true
 #else
 #define LLMQ_COMPAT_HAS_TRANSACTION_TIMEOUT false
 #endif
 
-/* A set of wait events that lives as long as the process.  17: owned by a resource owner. */
+/* Creates a set of wait events that lives as long as the process.  17: it takes a resource owner.
+ */
 static inline WaitEventSet *
 llmq_compat_create_wait_event_set(int events)
 {
@@ -47,8 +48,8 @@ llmq_compat_create_wait_event_set(int events)
 }
 
 /*
- * The wait event of a name, kept in *cache by the caller.  17: extensions name
- * their own; before, all are "Extension".
+ * Returns the wait event with a name; the caller keeps *cache.  17: extensions can name theirs;
+ * before that, all are "Extension".
  */
 static inline uint32
 llmq_compat_wait_event(uint32 *cache, const char *name)
@@ -62,7 +63,7 @@ llmq_compat_wait_event(uint32 *cache, const char *name)
 	return *cache;
 }
 
-/* The parts of a name with its schema.  16: can report an error softly. */
+/* Returns the parts of a name with its schema.  16: can report an error softly. */
 static inline List *
 llmq_compat_split_name(const char *name)
 {
@@ -73,7 +74,7 @@ llmq_compat_split_name(const char *name)
 #endif
 }
 
-/* The status of a backend, by its number from 1 on.  16: a new name. */
+/* Returns the status of a backend by its number, from 1.  16: a new name. */
 static inline LocalPgBackendStatus *
 llmq_compat_backend_status(int index)
 {

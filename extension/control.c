@@ -1,8 +1,8 @@
 /*
  * control.c
- *		Starting, stopping and waking the workers of a database, from SQL.
+ *		Starts, stops and wakes the workers of a database, from SQL.
  *
- * All act when the transaction commits, so CREATE EXTENSION in one that rolls
+ * Everything takes effect when the transaction commits, so CREATE EXTENSION in one that rolls
  * back starts nothing.
  */
 #include "postgres.h"
@@ -62,7 +62,10 @@ llmq_wake_settler_1(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* note_listeners(are_there bool): at once, for one commit that notifies in vain does no harm. */
+/*
+ * note_listeners(are_there bool): takes effect at once, because a commit that notifies in vain
+ * does no harm.
+ */
 Datum
 llmq_note_listeners_1(PG_FUNCTION_ARGS)
 {

@@ -1,6 +1,6 @@
 /*
  * database.c
- *		What a process without a database connection can learn of databases.
+ *		What a process without a database connection can find out about databases.
  */
 #include "postgres.h"
 
@@ -23,7 +23,10 @@
 
 static bool may_have_workers(Form_pg_database database);
 
-/* A session that starts takes RowExclusiveLock: what conflicts with that waits for us. */
+/*
+ * A starting session takes RowExclusiveLock on the database, so whoever holds a conflicting
+ * lock keeps sessions out, and waits until ours has left.
+ */
 bool
 llmq_database_is_contended(Oid database)
 {

@@ -1,9 +1,9 @@
 /*
  * debug_point.c
- *		Named places where a test can stop a process and kill it.
+ *		Named points where a test can stop a process and kill it.
  *
- * The test kills from outside, with kill(2): an exit() in here would run the
- * callbacks that a real crash does not.
+ * The test kills from outside, with kill(2), because an exit() here would run callbacks that
+ * do not run after a real crash.
  */
 #include "postgres.h"
 
@@ -35,13 +35,13 @@ llmq_debug_point_reach(const char *format, ...)
 	va_end(args);
 	snprintf(armed, sizeof(armed), "%s/llmq_debug_point.%s", DataDir, name);
 	snprintf(reached, sizeof(reached), "%s.reached", armed);
-	/* Of several processes one succeeds. */
+	/* If several processes come by, only one succeeds. */
 	if (rename(armed, reached) != 0)
 		return;
 	write_pid(reached);
 	while (access(reached, F_OK) == 0)
 	{
-		/* When the postmaster was the one killed, nobody else would end this process. */
+		/* If the postmaster was killed, nothing else would end this process. */
 		if (WaitLatch(NULL, WL_TIMEOUT | WL_POSTMASTER_DEATH, LOOK_INTERVAL_MS, PG_WAIT_EXTENSION) &
 			WL_POSTMASTER_DEATH)
 			_exit(2);

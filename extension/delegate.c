@@ -1,15 +1,15 @@
 /*
  * delegate.c
- *		Running the SQL function that stands behind a C function.
+ *		Runs the SQL function behind a C function.
  *
- * Some public functions need C for one thing, and SQL for all the rest: C is then
- * the entry point, and the SQL function of the same name with a suffix, in schema
- * llmq_internal, does the work.  It is called like any function, which costs a third of
- * what a statement does; one that returns a set needs a statement, of which one saved
- * plan a function and process is kept.
+ * Some public functions need C for one thing, and SQL for everything else.  Then the entry
+ * point is in C, and an SQL function of the same name with a suffix, its delegate, does the
+ * work; it is in schema llmq_internal.  It is called directly, which costs a third of what a
+ * statement does.  A function that returns a set needs a statement; each process keeps one
+ * saved plan for each such function.
  *
- * The caller's search_path is in force here, so statements name everything with
- * its schema and use no operator.
+ * The caller's search_path is in force here, so statements qualify all names with a schema and
+ * use no operator.
  */
 #include "postgres.h"
 
@@ -34,7 +34,7 @@
 #include "delegate.h"
 #include "owner.h"
 
-/* The functions that have delegates are few; DROP and CREATE EXTENSION add as many again. */
+/* Few functions have delegates; DROP and CREATE EXTENSION add the same number again. */
 #define EXPECTED_DELEGATES 32
 
 /* What a delegate is called with. */
@@ -120,7 +120,10 @@ collect(FunctionCallInfo fcinfo, Oid role, Arguments *arguments)
 
 /* ---- A function ---------------------------------------------------------------------- */
 
-/* With the collation that a statement would derive: a name's wins over a text's. */
+/*
+ * Calls the delegate with the collation that a statement would derive, where that of a name
+ * wins over that of a text.
+ */
 static Datum
 call(FunctionCallInfo fcinfo, const char *suffix, bool tells_role, const Arguments *arguments)
 {
@@ -142,7 +145,10 @@ call(FunctionCallInfo fcinfo, const char *suffix, bool tells_role, const Argumen
 	return result;
 }
 
-/* Looked for once a statement of the caller's, so that it is always the present one. */
+/*
+ * Finds the delegate once for each statement of the caller, so that it is always the current
+ * one.
+ */
 static FmgrInfo *
 find_function(FunctionCallInfo fcinfo, const char *suffix, bool tells_role)
 {

@@ -1,10 +1,11 @@
 /*
  * fingerprint.c
- *		What must be the same in a request that comes again under the same key.
+ *		Computes a fingerprint of everything that must be the same when a request is repeated
+ *		under its key.
  *
- * A fingerprint is kept with its job for as long as its key is: what it is made of and how
- * never changes.  It is the SHA-256 of the text of a jsonb array of the parts, in UTF-8; the
- * text is written here at once, as jsonb_build_array(...)::text has it.
+ * A fingerprint is kept with its job for as long as its key is, so what it covers, and how,
+ * must never change.  It is the SHA-256 of the text of a jsonb array of the parts, in UTF-8.
+ * The text is written here directly, in the form of jsonb_build_array(...)::text.
  */
 #include "postgres.h"
 
@@ -20,7 +21,7 @@
 
 #include "compat.h"
 
-/* The context of a trace, in metadata: a client that asks again does so in another one. */
+/* The trace context in metadata, which is a different one when a client repeats a request. */
 #define TRACE_PARENT "traceparent"
 
 typedef enum Part
@@ -107,7 +108,7 @@ append_json(StringInfo out, Jsonb *value)
 		(void) JsonbToCString(out, &value->root, VARSIZE(value));
 }
 
-/* A list without NULLs: check_job has seen to that. */
+/* Appends a list of uuids, which has no NULLs: check_job has checked that. */
 static void
 append_uuids(StringInfo out, ArrayType *uuids)
 {
@@ -123,7 +124,10 @@ append_uuids(StringInfo out, ArrayType *uuids)
 	appendStringInfoChar(out, ']');
 }
 
-/* The metadata that counts; NULL: none, as if the trace had never been there. */
+/*
+ * Returns the metadata without the trace; NULL if nothing else is in it, as if there had never
+ * been any.
+ */
 static Jsonb *
 without_trace(Jsonb *metadata)
 {

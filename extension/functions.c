@@ -1,6 +1,6 @@
 /*
  * functions.c
- *		Who and where: small functions that SQL has no word for.
+ *		Small functions that SQL does not have.
  */
 #include "postgres.h"
 
@@ -40,7 +40,10 @@ llmq_system_identifier_1(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64((int64) GetSystemIdentifier());
 }
 
-/* Only looks: pg_current_xact_id() would assign an id, and an idle worker assigns none. */
+/*
+ * Only reads: pg_current_xact_id() would assign a transaction id, and an idle worker must not
+ * use any up.
+ */
 Datum
 llmq_next_xid_1(PG_FUNCTION_ARGS)
 {
@@ -48,8 +51,8 @@ llmq_next_xid_1(PG_FUNCTION_ARGS)
 }
 
 /*
- * backend_start(pid int): when the backend of this database with that pid began; NULL if there is
- * none.  pg_stat_activity hides that from an owner of llmq who is no superuser.
+ * backend_start(pid int): when the backend of this database with that pid began; NULL if there
+ * is none.  pg_stat_activity hides that from an owner of llmq who is not a superuser.
  */
 Datum
 llmq_backend_start_1(PG_FUNCTION_ARGS)
@@ -67,7 +70,10 @@ llmq_backend_start_1(PG_FUNCTION_ARGS)
 	PG_RETURN_NULL();
 }
 
-/* uuid5(namespace uuid, name text): RFC 9562, section 5.5. */
+/*
+ * uuid5(namespace uuid, name text), as in RFC 9562, section 5.5.  It is our own because
+ * PostgreSQL has it only in the extension uuid-ossp, which may not be installed.
+ */
 Datum
 llmq_uuid5_1(PG_FUNCTION_ARGS)
 {
@@ -83,7 +89,7 @@ llmq_uuid5_1(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(uuid);
 }
 
-/* error_classes(): what an attempt can end with, in the words of outcome.c. */
+/* error_classes(): the error classes of attempts, by their names in outcome.c. */
 Datum
 llmq_error_classes_1(PG_FUNCTION_ARGS)
 {

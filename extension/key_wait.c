@@ -1,11 +1,11 @@
 /*
  * key_wait.c
- *		Waiting for another transaction's idempotency key, but not for long.
+ *		Waits for another transaction's idempotency key, but not for long.
  *
- * Whoever inserts a key that another open transaction has inserted waits for the
- * end of that transaction.  lock_timeout limits this wait without a subtransaction
- * (a bulk submit would fill the lock table) and without advisory locks (they do the
- * same), and lets the error say what it means.  This is the only place for it.
+ * Whoever inserts a key that another open transaction has inserted waits for the end of that
+ * transaction.  lock_timeout limits this wait without subtransactions or advisory locks, either
+ * of which would fill the lock table in a bulk submit, and its error can be translated here
+ * into one that says what it means.  This is the only place that does so.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 #include "delegate.h"
 #include "settings.h"
 
-/* Waiting for a key no longer than this would refuse a duplicate of a fast transaction. */
+/* A shorter wait for a key would refuse duplicates even when the other transaction is fast. */
 #define MIN_KEY_WAIT_MS 50
 
 #define NO_ELEMENT (-1)
@@ -42,8 +42,8 @@ static void limit_lock_wait(int milliseconds);
  * Runs the function's delegate (suffix _now) with the wait for each lock limited.
  * The first argument is a row of the table that it writes, or an array of rows.
  *
- * The table is locked before the wait is limited: whoever holds that (VACUUM
- * FULL) holds no key, and the user's own lock_timeout is for it.
+ * The table is locked before the wait is limited: whoever holds that lock (VACUUM FULL) holds
+ * no key, so the user's own lock_timeout applies to it.
  */
 Datum
 llmq_key_wait_1(PG_FUNCTION_ARGS)
@@ -61,7 +61,10 @@ llmq_key_wait_1(PG_FUNCTION_ARGS)
 	return result;
 }
 
-/* note_element(index bigint): true; the next row to be inserted is that element's. */
+/*
+ * note_element(index bigint): notes that the next row to be inserted is that of this element;
+ * returns true.
+ */
 Datum
 llmq_note_element_1(PG_FUNCTION_ARGS)
 {
@@ -77,7 +80,7 @@ find_table(Oid row_type)
 	return get_typ_typrelid(OidIsValid(element) ? element : row_type);
 }
 
-/* The error ends the statement anyway, so nothing needs to be undone here. */
+/* Runs the delegate.  An error ends the statement anyway, so nothing needs to be undone here. */
 static Datum
 run_in_time(FunctionCallInfo fcinfo, int milliseconds)
 {
@@ -115,7 +118,10 @@ report_held(int milliseconds)
 					 "wait, up to 500 ms.")));
 }
 
-/* Milliseconds for each holder in turn; a shorter lock_timeout of the user is kept. */
+/*
+ * Returns how many milliseconds to wait for each holder in turn; a shorter lock_timeout of the
+ * user is kept.
+ */
 static int
 key_wait(void)
 {

@@ -1,18 +1,17 @@
 /*
  * launcher.c
- *		The one process that starts the workers and settlers of all databases.
+ *		The launcher: the one process that starts the workers and callback workers of all
+ *		databases.
  *
- * It is connected to no database, so it never stands in the way of DROP
- * DATABASE, and sleeps until a session, a worker or the postmaster wakes it.
- * They, called workers here, are registered as never to be restarted: the postmaster would go on
- * restarting those of a dropped database for ever.  The launcher restarts them,
- * later and later while they keep dying, and looks whether the database is
- * still there first.
+ * It is connected to no database, so it never blocks DROP DATABASE, and sleeps until a
+ * session, a worker or the postmaster wakes it.  Workers (here this includes callback workers)
+ * are registered as never to be restarted, because the postmaster would go on for ever
+ * restarting those of a dropped database.  The launcher restarts them, with growing delays
+ * while they keep dying, and first checks that the database still exists.
  *
- * What it knows of a database is in shared memory (which slot, status, workers);
- * what it keeps for itself is in `children`, in the same order: handles and times.
- * A launcher that takes the place of another finds workers without a handle;
- * it goes by their entries in shared memory.
+ * What it shares about a database is in shared memory (slot, status, workers); what it keeps
+ * for itself, handles and times, is in `children`, in the same order.  A launcher that replaces
+ * another has no handles of the running workers, and uses their entries in shared memory.
  */
 #include "postgres.h"
 
@@ -37,32 +36,32 @@
 
 #define LAUNCHER_RESTART_S 5
 
-/* A worker that lived this long is restarted at once when it dies. */
+/* A worker that has lived this long is restarted at once when it dies. */
 #define LONG_LIFE_MS 10000
 
 /* Otherwise after this time, doubled with each early death. */
 #define FIRST_BACKOFF_MS 1000
 #define LAST_BACKOFF_MS	 60000
 
-/* How often to look whether a locked database is free again. */
+/* How often to check whether a locked database is free again. */
 #define CONTENDED_RETRY_MS 100
 
 /* How often to try again when max_worker_processes are in use. */
 #define NO_PROCESS_RETRY_MS 10000
 
-/* Databases that are found out about at a time. */
+/* The most databases that are probed at a time. */
 #define MAX_PROBES 2
 
 typedef struct Child
 {
 	BackgroundWorkerHandle *handle; /* NULL: not started from here, or ended */
-	bool terminated;				/* it has been told to end */
+	bool terminated;				/* it was told to end */
 	TimestampTz started_at;
 	TimestampTz not_before; /* of the next start */
-	int backoff_ms;			/* that led to not_before; 0: it did not die early */
+	int backoff_ms;			/* the delay behind not_before; 0: it did not die early */
 } Child;
 
-/* A database's children, valid while its slot holds the same database and orders. */
+/* A database's children, valid while its slot has the same database and orders. */
 typedef struct Family
 {
 	Oid database;
@@ -75,14 +74,14 @@ typedef struct Family
 typedef struct Turn
 {
 	TimestampTz now;
-	TimestampTz next; /* when something is due; DT_NOEND: nothing */
+	TimestampTz next; /* when something is due; DT_NOEND: nothing is */
 	bool databases_read;
 	List *databases; /* see llmq_database_list */
 	LlmqSlot slots[LLMQ_MAX_DATABASES];
 } Turn;
 
 static Family families[LLMQ_MAX_DATABASES];
-static List *unprobed = NIL; /* databases to find out about */
+static List *unprobed = NIL; /* databases to probe */
 static TimestampTz no_process_until = 0;
 static bool no_process_reported = false;
 static uint32 wait_event = 0;
@@ -154,8 +153,8 @@ describe_launcher(BackgroundWorker *worker)
 /* -- the loop ----------------------------------------------------------------- */
 
 /*
- * Ends with exit code 1 on SIGTERM, so that a launcher which a person terminates
- * comes back; the postmaster restarts nothing while it shuts down.
+ * Runs the launcher.  On SIGTERM it ends with exit code 1, so that a launcher that a person has
+ * terminated comes back; the postmaster restarts nothing while it shuts down.
  */
 void
 llmq_launcher_main(Datum argument)
@@ -190,7 +189,7 @@ set_up(void)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	if (!llmq_shared_register_launcher())
-		proc_exit(0); /* another one runs: not to be restarted */
+		proc_exit(0); /* another one runs, so this one should not be restarted */
 	pgstat_report_activity(STATE_IDLE, "keeps the workers of llmq running");
 	queue_probes();
 }
@@ -213,7 +212,7 @@ reload(void)
 		families[i].excluded = !list_member_oid(served, families[i].database);
 }
 
-/* Lists the databases whose slots may be missing; admit_probes() works it off. */
+/* Lists the databases whose slots may be missing, for admit_probes(). */
 static void
 queue_probes(void)
 {
@@ -244,8 +243,8 @@ take_turn(Turn *turn)
 }
 
 /*
- * Gives slots to a few databases that are not known yet.  One that cannot be
- * found out about, because its worker keeps dying, does not hold up the others.
+ * Gives slots to a few databases that are not known yet.  One that cannot be probed, because
+ * its worker keeps dying, does not delay the others.
  */
 static void
 admit_probes(Turn *turn)
@@ -298,13 +297,16 @@ tend(Turn *turn, const LlmqSlot *slot, Family *family)
 	if (running == 0 && (slot->status == LLMQ_STATUS_ABSENT || family->excluded))
 	{
 		llmq_shared_forget(slot);
-		/* Its place in the queue of unknown databases is free. */
+		/* The next unknown database can be probed. */
 		if (unprobed != NIL)
 			due(turn, turn->now);
 	}
 }
 
-/* A new order forgives earlier deaths; handles of the same database stay. */
+/*
+ * Resets a family.  A new order clears the record of early deaths; handles of the same database
+ * are kept.
+ */
 static void
 begin_family(const LlmqSlot *slot, Family *family)
 {
@@ -323,7 +325,10 @@ begin_family(const LlmqSlot *slot, Family *family)
 	}
 }
 
-/* The first process of a database finds out whether the extension is there. */
+/*
+ * Returns whether a process should run.  The first one of a database finds out whether the
+ * extension exists.
+ */
 static bool
 is_wanted(const LlmqSlot *slot, const Family *family, int index)
 {
@@ -332,10 +337,10 @@ is_wanted(const LlmqSlot *slot, const Family *family, int index)
 	switch (slot->status)
 	{
 		case LLMQ_STATUS_UNKNOWN:
-			return index == (llmq_workers > 0 ? 0 : LLMQ_SETTLER);
+			return index == (llmq_workers > 0 ? 0 : LLMQ_CALLBACK_WORKER);
 		case LLMQ_STATUS_WANTED:
 		case LLMQ_STATUS_ASIDE:
-			return index == LLMQ_SETTLER || index < llmq_workers;
+			return index == LLMQ_CALLBACK_WORKER || index < llmq_workers;
 		case LLMQ_STATUS_ABSENT:
 		case LLMQ_STATUS_STOPPED:
 			return false;
@@ -356,7 +361,10 @@ child_runs(Turn *turn, const LlmqSlot *slot, Child *child, int index)
 	return false;
 }
 
-/* Workers that left because they were asked to, or had to, died no early death. */
+/*
+ * Notes the end of a worker.  One that left because it was asked to, or had to, did not die
+ * early.
+ */
 static void
 note_death(Turn *turn, const LlmqSlot *slot, Child *child)
 {
@@ -418,14 +426,15 @@ may_start(Turn *turn, const LlmqSlot *slot, Child *child)
 static void
 name_child(BackgroundWorker *worker, const LlmqSlot *slot, int index)
 {
-	bool settles = index == LLMQ_SETTLER;
+	bool settles = index == LLMQ_CALLBACK_WORKER;
 
 	strlcpy(worker->bgw_library_name, "llmq", sizeof(worker->bgw_library_name));
-	strlcpy(worker->bgw_function_name, settles ? "llmq_settler_main" : "llmq_worker_main",
+	strlcpy(worker->bgw_function_name, settles ? "llmq_callback_worker_main" : "llmq_worker_main",
 			sizeof(worker->bgw_function_name));
-	strlcpy(worker->bgw_type, settles ? "llmq settler" : "llmq worker", BGW_MAXLEN);
+	strlcpy(worker->bgw_type, settles ? "llmq callback worker" : "llmq worker", BGW_MAXLEN);
 	if (settles)
-		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq settler of database %u", slot->database);
+		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq callback worker of database %u",
+				 slot->database);
 	else
 		snprintf(worker->bgw_name, BGW_MAXLEN, "llmq worker %d of database %u", index + 1,
 				 slot->database);
@@ -463,7 +472,7 @@ start_child(Turn *turn, const LlmqSlot *slot, Child *child, int index)
 		llmq_shared_set_trouble(slot->database, LLMQ_TROUBLE_NONE);
 }
 
-/* Once an episode: retries are silent. */
+/* Reports the first failure only; retries are silent. */
 static void
 report_no_process(Turn *turn, const LlmqSlot *slot, const BackgroundWorker *worker)
 {
@@ -483,7 +492,7 @@ report_no_process(Turn *turn, const LlmqSlot *slot, const BackgroundWorker *work
 					 max_worker_processes)));
 }
 
-/* Whether a database is there and may have workers. */
+/* Returns whether a database exists and may have workers. */
 static bool
 is_served(Turn *turn, Oid database)
 {

@@ -1,9 +1,9 @@
 /*
  * limit.c
- *		What all workers share of an endpoint, its quota and its breaker, for SQL.
+ *		The quota and the breaker of an endpoint, which all workers share, for SQL.
  *
- * The arithmetic is bgworker/limits/ratelimit.c's and breaker.c's; here it is handed the
- * numbers of llmq.endpoint_limit.state, under the row's lock.
+ * The arithmetic is in bgworker/limits/ratelimit.c and breaker.c; here it is applied to the
+ * numbers in llmq.endpoint_limit.state, under the row's lock.
  */
 #include "postgres.h"
 
@@ -21,7 +21,7 @@ typedef struct State
 	LlmqLimit limit;
 } State;
 
-/* What SQL hands over besides, in this order. */
+/* What SQL passes in addition, in this order. */
 typedef struct Ask
 {
 	int64 worker;
@@ -35,7 +35,7 @@ typedef struct Ask
 	int64 draws;
 } Ask;
 
-/* What comes back in front of the state. */
+/* What is returned in front of the state. */
 typedef struct Reply
 {
 	LlmqGrant grant;
@@ -49,7 +49,7 @@ StaticAssertDecl(sizeof(State) % sizeof(int64) == 0, "a state is made of numbers
 
 PG_FUNCTION_INFO_V1(llmq_limit_draw_1);
 
-/* Copies an array of int8 that must have so many elements; an empty one leaves zeros. */
+/* Copies an array of int8 that must have `count` elements; an empty one leaves zeros. */
 static void
 read_words(ArrayType *array, int64 *words, int count)
 {
@@ -59,8 +59,8 @@ read_words(ArrayType *array, int64 *words, int count)
 		ARR_ELEMTYPE(array) != INT8OID)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_EXCEPTION), errmsg("the state of a limit cannot be read"),
-				 errdetail("It is no array of %d numbers.", count),
-				 errhint("DELETE FROM llmq.endpoint_limit makes all limits begin anew.")));
+				 errdetail("It is not an array of %d numbers.", count),
+				 errhint("DELETE FROM llmq.endpoint_limit resets all limits.")));
 	memcpy(words, ARR_DATA_PTR(array), sizeof(int64) * (Size) count);
 }
 

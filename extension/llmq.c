@@ -1,9 +1,9 @@
 /*
  * llmq.c
- *		Loading the library.
+ *		Loads the library.
  *
- * It is loaded by the postmaster when it stands in shared_preload_libraries, else
- * by each session that calls one of its functions, and by its own processes.
+ * The postmaster loads it if it is in shared_preload_libraries.  Otherwise each session loads
+ * it that calls one of its functions, and its own processes do.
  */
 #include "postgres.h"
 
@@ -29,7 +29,7 @@ _PG_init(void)
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 	llmq_shared_install_hooks();
-	/* Nobody may be called while pg_upgrade runs the server. */
+	/* No calls may be made while pg_upgrade runs the server. */
 	if (!IsBinaryUpgrade)
 		llmq_launcher_register();
 }

@@ -1,10 +1,10 @@
 /*
  * owner.c
- *		Acting as llmq's owner on behalf of a caller who has no rights on its tables.
+ *		Acts as llmq's owner for a caller who has no rights on its tables.
  *
- * This is what SECURITY DEFINER does, except that the function can note the role
- * that called it first: session_user would be another one inside a user's own
- * definer function, and after SET ROLE.
+ * This is what SECURITY DEFINER does, except that the function can first note the role that
+ * called it.  session_user would be a different role inside a user's own SECURITY DEFINER
+ * function, and after SET ROLE.
  */
 #include "postgres.h"
 

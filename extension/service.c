@@ -1,9 +1,9 @@
 /*
  * service.c
- *		Whether the present database is served by workers, and why not.
+ *		Finds out whether workers serve the current database, and if not, why.
  *
- * A worker that is on its way counts: right after CREATE EXTENSION, or after the
- * start of the server, nobody should be told that there is none.
+ * A worker that is about to start counts, so that nobody is told that there is none right
+ * after CREATE EXTENSION, or after the start of the server.
  */
 #include "postgres.h"
 
@@ -19,7 +19,7 @@
 /* How long a launcher may take to appear: it is restarted after 5 s. */
 #define LAUNCHER_GRACE_MS 10000
 
-/* What is wrong, and what helps; both are sentences. */
+/* What is wrong, and what to do about it; both are sentences. */
 typedef struct Advice
 {
 	const char *detail;

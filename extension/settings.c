@@ -2,8 +2,8 @@
  * settings.c
  *		The settings of llmq.
  *
- * Nothing here needs a restart: what the workers obey is re-read on SIGHUP, and
- * each of them can be set before the library is loaded.
+ * None needs a restart: the workers reload their settings on SIGHUP, and each one can be set
+ * before the library is loaded.
  */
 #include "postgres.h"
 
@@ -51,7 +51,7 @@ llmq_settings_serves(const char *database)
 		return true;
 	copy = pstrdup(llmq_databases);
 	if (!SplitIdentifierString(copy, ',', &names))
-		return false; /* the check hook let it pass, so this cannot be */
+		return false; /* impossible after the check hook */
 	foreach (cell, names)
 	{
 		if (strcmp(lfirst(cell), database) == 0)

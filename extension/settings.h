@@ -17,7 +17,7 @@ extern int llmq_callback_timeout;	 /* ms */
 /* Defines the settings; called once, from _PG_init. */
 extern void llmq_settings_define(void);
 
-/* Whether llmq.databases lets a database have workers.  Allocates in passing. */
+/* Returns whether llmq.databases allows a database to have workers.  Allocates temporary memory. */
 extern bool llmq_settings_serves(const char *database);
 
 #endif /* LLMQ_SETTINGS_H */

@@ -1,12 +1,12 @@
 /*
  * shared.c
- *		What the processes of llmq know of each other.
+ *		What the processes of llmq know about each other.
  *
- * One lock guards it all; it is held for a look at 64 slots at most, never while
- * anything else is waited for.  Processes are named by pid and by number in
- * the server's array of PGPROCs, never by pointer.  They leave in a
- * before_shmem_exit callback, which also runs after FATAL; what survives a crash
- * is nothing, since the postmaster then makes shared memory anew.
+ * One lock protects everything.  It is held for a scan of 64 slots at most, and never during a
+ * wait for anything else.  Processes are identified by pid and by number in the server's array
+ * of PGPROCs, never by pointer.  They remove themselves in a before_shmem_exit callback, which
+ * also runs after FATAL.  Nothing survives a crash, since the postmaster then creates shared
+ * memory anew.
  */
 #include "postgres.h"
 
@@ -37,7 +37,7 @@ static SharedState *state = NULL;
 static shmem_request_hook_type previous_request_hook = NULL;
 static shmem_startup_hook_type previous_startup_hook = NULL;
 
-/* The slot's count of orders when this process registered as its worker. */
+/* The orders of the slot when this process registered as its worker. */
 static uint32 orders_seen = 0;
 
 static void request_memory(void);
@@ -74,7 +74,7 @@ start_up(void)
 {
 	if (previous_startup_hook)
 		previous_startup_hook();
-	state = NULL; /* a restart after a crash runs this again */
+	state = NULL; /* this runs again in a restart after a crash */
 	llmq_shared_attach();
 	state->preloaded = true;
 }
@@ -124,7 +124,10 @@ llmq_shared_register_worker(Oid database, int index)
 	return entered;
 }
 
-/* The launcher is woken: one that did not start this worker is not told otherwise. */
+/*
+ * Removes the worker and wakes the launcher, which gets no other signal if it did not start
+ * this worker.
+ */
 static void
 leave_worker(int code, Datum index)
 {
@@ -247,7 +250,7 @@ llmq_shared_wake(Oid database, bool changed)
 }
 
 void
-llmq_shared_wake_settler(Oid database)
+llmq_shared_wake_callback_worker(Oid database)
 {
 	LlmqSlot *slot;
 
@@ -255,11 +258,14 @@ llmq_shared_wake_settler(Oid database)
 	LWLockAcquire(&state->lock, LW_SHARED);
 	slot = find_slot(database);
 	if (slot != NULL)
-		set_latch(&slot->processes[LLMQ_SETTLER]);
+		set_latch(&slot->processes[LLMQ_CALLBACK_WORKER]);
 	LWLockRelease(&state->lock);
 }
 
-/* The place of a database among those that programs listen in, or -1; the caller holds the lock. */
+/*
+ * Returns the position of a database among those in which programs listen, or -1; the caller
+ * holds the lock.
+ */
 static int
 find_listened(Oid database)
 {
@@ -273,7 +279,10 @@ find_listened(Oid database)
 	return -1;
 }
 
-/* When all places are taken one is overwritten: its database will be noted again. */
+/*
+ * Notes a database.  If all places are in use, one is overwritten; its database will be noted
+ * again.
+ */
 void
 llmq_shared_note_listeners(Oid database, bool are_there)
 {
@@ -332,7 +341,7 @@ llmq_shared_order_start(Oid database)
 	return slot != NULL;
 }
 
-/* Signals the workers itself: there may be no launcher. */
+/* Stops the workers, and signals them here, because there may be no launcher. */
 void
 llmq_shared_order_stop(Oid database)
 {
@@ -477,7 +486,7 @@ find_slot(Oid database)
 	return NULL;
 }
 
-/* The database's slot, or a free one for it; NULL when all are taken. */
+/* Returns the database's slot, or a free one for it; NULL if all are in use. */
 static LlmqSlot *
 make_slot(Oid database)
 {
@@ -492,7 +501,7 @@ make_slot(Oid database)
 	return slot;
 }
 
-/* Among the first `most`. */
+/* Counts the processes among the first `most`. */
 static int
 count_processes(const LlmqSlot *slot, int most)
 {

@@ -1,7 +1,7 @@
 /*
  * shared_state.h
- *		What is known of each database, its processes and the launcher: copies of what
- *		lies in shared memory.
+ *		What is known about each database, its processes and the launcher: copies of what is in
+ *		shared memory.
  */
 #ifndef LLMQ_SHARED_STATE_H
 #define LLMQ_SHARED_STATE_H
@@ -13,19 +13,19 @@
 #define LLMQ_MAX_DATABASES 64
 #define LLMQ_MAX_WORKERS   8
 
-/* A database's processes: its workers, and behind them its settler. */
-#define LLMQ_SETTLER	   LLMQ_MAX_WORKERS
-#define LLMQ_MAX_PROCESSES (LLMQ_MAX_WORKERS + 1)
+/* A database's processes: its workers, and after them its callback worker. */
+#define LLMQ_CALLBACK_WORKER LLMQ_MAX_WORKERS
+#define LLMQ_MAX_PROCESSES	 (LLMQ_MAX_WORKERS + 1)
 
-/* What the launcher is to do for a database. */
+/* What the launcher should do for a database. */
 typedef enum LlmqStatus
 {
-	LLMQ_STATUS_UNKNOWN, /* whether the extension is there: its first worker finds out */
-	LLMQ_STATUS_WANTED,	 /* has the extension: keep workers running */
-	LLMQ_STATUS_ABSENT,	 /* has no extension: forget it */
+	LLMQ_STATUS_UNKNOWN, /* its first worker finds out whether the extension exists */
+	LLMQ_STATUS_WANTED,	 /* it has the extension: keep workers running */
+	LLMQ_STATUS_ABSENT,	 /* it does not have the extension: forget it */
 	LLMQ_STATUS_STOPPED, /* by llmq.stop_worker(), until started or the server restarts */
-	LLMQ_STATUS_ASIDE	 /* workers left for a DROP, RENAME or copy of the database: bring them
-						  * back after it */
+	LLMQ_STATUS_ASIDE /* workers left for a DROP, RENAME or copy of the database: restart them after
+						 it */
 } LlmqStatus;
 
 /* Why a database that should have workers has none. */
@@ -36,7 +36,7 @@ typedef enum LlmqTrouble
 	LLMQ_TROUBLE_NO_PROCESS /* max_worker_processes are in use */
 } LlmqTrouble;
 
-/* A running process, found through its place in the server's array of them. */
+/* A running process, found by its position in the server's array of them. */
 typedef struct LlmqProcess
 {
 	int pid; /* 0: none */
@@ -49,20 +49,20 @@ typedef struct LlmqSlot
 	Oid database; /* InvalidOid: the slot is free */
 	LlmqStatus status;
 	LlmqTrouble trouble;
-	uint32 orders;			/* calls of llmq.start_worker() so far */
-	uint32 changes;			/* wake-ups so far that tell of a change */
-	pg_atomic_uint32 wakes; /* all wake-ups so far */
+	uint32 orders;			/* number of calls of llmq.start_worker() */
+	uint32 changes;			/* number of wake-ups that announce a change */
+	pg_atomic_uint32 wakes; /* number of all wake-ups */
 	LlmqProcess processes[LLMQ_MAX_PROCESSES];
 	bool has_stubborn;
-	pg_uuid_t stubborn; /* the job whose on_complete its settler could end only with itself */
+	pg_uuid_t stubborn; /* job whose on_complete could end only with its process */
 } LlmqSlot;
 
-/* The launcher, as others see it. */
+/* What others know about the launcher. */
 typedef struct LlmqLauncherState
 {
 	bool running;
-	bool preloaded;			  /* comes with the server */
-	TimestampTz announced_at; /* last registered by a session; 0: never */
+	bool preloaded;			  /* it starts with the server */
+	TimestampTz announced_at; /* when a session last registered it; 0: never */
 } LlmqLauncherState;
 
 #endif /* LLMQ_SHARED_STATE_H */

@@ -1,11 +1,10 @@
 /*
  * submit.c
- *		What submitting takes that SQL cannot do.
+ *		What submitting needs that SQL cannot do.
  *
- * The rules of submitting are in SQL (sql/submit/submit.sql).  Here: the entry point of every
- * function that must know who calls it and then act as llmq's owner, and what
- * follows a new job: the workers wake at commit, and the user hears when there are
- * none.
+ * The rules of submitting are in SQL (sql/submit/submit.sql).  Here are the entry point of
+ * every function that must know who calls it and then act as llmq's owner, and what follows a
+ * new job: the workers wake up at commit, and the user is warned if there are none.
  */
 #include "postgres.h"
 
@@ -22,7 +21,7 @@
 #include "service.h"
 #include "wakeup.h"
 
-/* A session hears once in this time that nobody serves its database, and looks for programs. */
+/* A session is warned once in this time that nobody serves its database, and looks for programs. */
 #define WARN_AGAIN_MS 60000
 
 PG_FUNCTION_INFO_V1(llmq_as_owner_1);
@@ -53,7 +52,7 @@ llmq_as_owner_1(PG_FUNCTION_ARGS)
 	return result;
 }
 
-/* wake_at_commit(): there are new jobs. */
+/* wake_at_commit(): wakes the workers at commit, because there are new jobs. */
 Datum
 llmq_wake_at_commit_1(PG_FUNCTION_ARGS)
 {
@@ -64,7 +63,10 @@ llmq_wake_at_commit_1(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Says it anew when the reason has changed.  A thousand submits a second must not fill the log. */
+/*
+ * Warns if nobody serves the database, and again when the reason has changed.  A thousand
+ * submits a second must not fill the log.
+ */
 static void
 warn_if_unserved(void)
 {
@@ -81,7 +83,7 @@ warn_if_unserved(void)
 		llmq_service_warn(service);
 }
 
-/* Whether a worker on another machine serves this database. */
+/* Returns whether a worker outside of the server serves this database. */
 static bool
 program_serves(void)
 {

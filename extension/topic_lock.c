@@ -1,9 +1,9 @@
 /*
  * topic_lock.c
- *		The lock under which the messages of a topic are claimed.
+ *		The lock that protects claims of a topic's messages.
  *
- * A lock of an object, whose class is the table of the messages: no statement of a user takes
- * that one, while any role could hold up a topic with an advisory lock of the same key.
+ * It is an object lock whose class is the table of the messages.  No statement of a user takes
+ * that, while any role could block a topic with an advisory lock of the same key.
  */
 #include "postgres.h"
 
@@ -17,8 +17,8 @@
 PG_FUNCTION_INFO_V1(llmq_try_lock_topic_1);
 
 /*
- * try_lock_topic(messages regclass, topic text): false if another transaction has it.  Topics whose
- * hashes are the same take turns.
+ * try_lock_topic(messages regclass, topic text): locks the topic; false if another transaction
+ * has the lock.  Topics with the same hash take turns.
  */
 Datum
 llmq_try_lock_topic_1(PG_FUNCTION_ARGS)

@@ -1,11 +1,11 @@
 /*
  * wait.c
- *		CALL llmq.wait: waiting for a job without holding anything.
+ *		CALL llmq.wait: waits for a job without holding any resources.
  *
- * A procedure, because a function cannot let go of its statement's snapshot, and a
- * snapshot that is held for a minute keeps VACUUM from the whole database.
- * Each look is a transaction of its own; between two looks there is no snapshot, no
- * lock and no transaction id.
+ * It is a procedure, because a function cannot release the snapshot of its statement, and a
+ * snapshot held for a minute keeps VACUUM from cleaning up in the whole database.  Each look is
+ * a transaction of its own; between two looks there is no snapshot, no lock and no transaction
+ * id.
  */
 #include "postgres.h"
 
@@ -25,7 +25,10 @@
 #include "delegate.h"
 #include "owner.h"
 
-/* Time between looks: short for a job that is nearly done, never a burden. */
+/*
+ * Time between looks: short at first, for jobs that are nearly done, but never so short that
+ * it is a burden.
+ */
 #define FIRST_NAP_MS 2
 #define LAST_NAP_MS	 100
 
@@ -108,8 +111,8 @@ find_deadline(FunctionCallInfo fcinfo)
 }
 
 /*
- * Leaves the job's status in SPI_tuptable and says whether it is final.  Reads as
- * llmq's owner, for the caller: llmq_internal.wait_look judges what that one may see.
+ * Leaves the job's status in SPI_tuptable and returns whether it is final.  Reads as llmq's
+ * owner for the caller; llmq_internal.wait_look decides what the caller may see.
  */
 static bool
 look(Oid function, const pg_uuid_t *job_id)
@@ -132,7 +135,7 @@ look(Oid function, const pg_uuid_t *job_id)
 	pfree(statement);
 	if (SPI_processed == 0)
 		ereport(ERROR, (errcode(ERRCODE_NO_SUCH_JOB), errmsg("there is no such job"),
-						errdetail("None of that job_id was submitted by you or a role that you "
+						errdetail("No job with that job_id was submitted by you or a role that you "
 								  "are a member of."),
 						errhint("Was the submitting transaction committed, and the job not yet "
 								"pruned?")));

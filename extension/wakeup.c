@@ -1,11 +1,10 @@
 /*
  * wakeup.c
- *		What a transaction has asked to happen when it commits.
+ *		What a transaction has requested for its commit.
  *
- * The callbacks are registered once in the life of a process and cost a
- * comparison when nothing was asked for, however much was submitted before.
- * What can fail, to NOTIFY, is done before the commit.  Nothing in the commit callback may throw:
- * the transaction has committed.
+ * The callbacks are registered once in each process, and cost a comparison when nothing was
+ * requested, however much was submitted before.  NOTIFY, which can fail, is done before the
+ * commit.  Nothing in the commit callback may throw, because the transaction has committed.
  */
 #include "postgres.h"
 
@@ -25,18 +24,21 @@
 #include "shared.h"
 #include "wakeup.h"
 
-/* Where programs listen; bgworker/program/link.h and sql/worker/program.sql have the same name. */
+/*
+ * The channel on which programs listen; bgworker/program/link.h and sql/worker/program.sql
+ * have the same name.
+ */
 #define WAKE_CHANNEL "llmq_wake"
 
 /*
- * How full PostgreSQL's queue of notifications may be before ours are left out.  Once it is
- * full, commits that notify fail.
+ * How full PostgreSQL's queue of notifications may get before ours are left out.  Once it is
+ * full, commits with notifications fail.
  */
 #define NOTIFY_ROOM 0.9
 
 typedef struct Pending
 {
-	SubTransactionId level; /* the subtransaction that must commit; Invalid: not asked for */
+	SubTransactionId level; /* the subtransaction that must commit; Invalid: not requested */
 	uint32 order;			/* the later of start and stop wins */
 } Pending;
 
@@ -76,7 +78,7 @@ llmq_wakeup_request(LlmqRequest request)
 	if (asked->level != InvalidSubTransactionId)
 		return;
 	asked->level = GetCurrentSubTransactionId();
-	/* A copy of a database, say: nobody has told the launcher. */
+	/* Nobody has told the launcher about this database, which may be a copy of another. */
 	if (request == LLMQ_REQUEST_WAKE && !llmq_shared_look(MyDatabaseId, &slot))
 		suggest = llmq_settings_serves(get_database_name(MyDatabaseId));
 }
@@ -116,9 +118,9 @@ llmq_wakeup_may_notify(void)
 }
 
 /*
- * Wakes workers outside of the server, if there are any: without it they look after a
- * poll_interval. Commits that notify go one after the other.  A transaction that is prepared does
- * not come here: it could not notify.
+ * Wakes workers outside of the server, if there are any; without this they look after a
+ * poll_interval.  Commits that notify run one after the other.  A prepared transaction does not
+ * get here, because it could not notify.
  */
 static void
 notify_programs(void)
@@ -149,10 +151,13 @@ carry_out(void)
 	else if (is_pending(LLMQ_REQUEST_WAKE))
 		llmq_shared_wake(MyDatabaseId, false);
 	if (is_pending(LLMQ_REQUEST_SETTLE))
-		llmq_shared_wake_settler(MyDatabaseId);
+		llmq_shared_wake_callback_worker(MyDatabaseId);
 }
 
-/* Says at commit how to make it last: CREATE EXTENSION hides what its script says below WARNING. */
+/*
+ * Starts workers, and says at commit how to make that permanent, because CREATE EXTENSION
+ * hides messages of its script below WARNING.
+ */
 static void
 start_workers(void)
 {
@@ -183,7 +188,7 @@ at_subtransaction_end(SubXactEvent event, SubTransactionId ended, SubTransaction
 	}
 }
 
-/* DROP EXTENSION wakes all processes, which find nothing left to do and leave. */
+/* Wakes all processes at DROP EXTENSION; they find nothing left to do and leave. */
 static void
 at_object_access(ObjectAccessType access, Oid class, Oid object, int column, void *argument)
 {

@@ -1,9 +1,10 @@
 /*
  * arena.c
- *		Memory that is given back all at once.
+ *		Memory that is freed all at once.
  *
- * A list of malloc'd blocks, the newest first; an allocation is cut from the
- * newest block, or gets a block of its own when it is large.
+ * A list of malloc'd blocks, newest first.  An allocation is taken from the newest block, or
+ * gets a block of its own when it is large.  It is our own because PostgreSQL's memory contexts
+ * belong to the server, and the engine runs without one.
  */
 #include "base/arena.h"
 
@@ -141,7 +142,9 @@ add_block(LlmqArena *arena, size_t size)
 	block->size = room;
 	block->used = 0;
 
-	/* A large block that is full at once goes behind, so that the rest of the newest stays in use.
+	/*
+	 * A block made for one large allocation goes second, so that the rest of the newest stays
+	 * in use.
 	 */
 	if (room == size && arena->blocks != NULL)
 	{

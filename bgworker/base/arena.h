@@ -1,11 +1,11 @@
 /*
  * arena.h
- *		Memory that is given back all at once.
+ *		Memory that is freed all at once.
  *
- * Everything that belongs to one job in the engine lives in that job's arena:
- * what is freed is the arena, never a piece.  An arena has a maximum; when it
- * is reached, or malloc fails, allocation returns NULL and `failed` stays set,
- * so that a caller may build a whole value and look once at the end.
+ * Everything that belongs to one job in the engine lives in that job's arena.  Only the whole
+ * arena is freed, never a piece of it.  An arena has a maximum size; when that is reached, or
+ * malloc fails, allocation returns NULL and `failed` stays set, so a caller may build a whole
+ * value and check once at the end.
  */
 #ifndef LLMQ_ARENA_H
 #define LLMQ_ARENA_H
@@ -16,7 +16,7 @@
 
 typedef struct LlmqArena LlmqArena;
 
-/* Makes an arena that holds at most max_bytes; NULL when memory is out. */
+/* Creates an arena that holds at most max_bytes; NULL when out of memory. */
 extern LlmqArena *llmq_arena_create(size_t max_bytes);
 
 /* Frees the arena and all that was allocated from it; NULL is ignored. */
@@ -35,7 +35,7 @@ extern char *llmq_arena_strndup(LlmqArena *arena, const char *text, size_t len);
 extern char *
 llmq_arena_printf(LlmqArena *arena, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Tells whether any allocation has failed since the arena was made. */
+/* Returns whether any allocation has failed since the arena was created. */
 extern bool llmq_arena_failed(const LlmqArena *arena);
 
 #endif /* LLMQ_ARENA_H */

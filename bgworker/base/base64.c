@@ -1,6 +1,9 @@
 /*
  * base64.c
  *		Base64 with the usual alphabet.
+ *
+ * It is our own because libc has none, PostgreSQL's needs its headers, and libcurl does not
+ * export the one that it has.
  */
 #include "base/base64.h"
 
@@ -35,7 +38,7 @@ bool
 llmq_base64_decode(unsigned char *out, size_t *out_len, const char *text, size_t len)
 {
 	uint32_t bits = 0;
-	int held = 0; /* bits that are no byte yet */
+	int held = 0; /* bits that do not make a byte yet */
 
 	*out_len = 0;
 	if (len % 4 == 0 && len > 0 && text[len - 1] == '=')

@@ -1,6 +1,6 @@
 /*
  * base64.h
- *		Base64 with the usual alphabet (RFC 4648, 4).  Pure.
+ *		Base64 with the usual alphabet (RFC 4648, section 4).  Pure.
  */
 #ifndef LLMQ_BASE64_H
 #define LLMQ_BASE64_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Characters that len bytes become, and the most bytes that len characters stand for. */
+/* How many characters len bytes become, and how many bytes len characters stand for at most. */
 #define LLMQ_BASE64_ENCODED(len) (((len) + 2) / 3 * 4)
 #define LLMQ_BASE64_DECODED(len) (((len) + 3) / 4 * 3)
 
@@ -16,9 +16,9 @@
 extern void llmq_base64_encode(char *out, const void *bytes, size_t len);
 
 /*
- * Decodes len characters into out; sets *out_len.  Padding may be left out, and
- * nothing else: false for any other character, a length that cannot be, or bits
- * that stand for no byte.
+ * Decodes len characters into out and sets *out_len.  Only the padding may be left out.  Returns
+ * false for characters outside the alphabet, an impossible length, or leftover bits that are
+ * not zero.
  */
 extern bool llmq_base64_decode(unsigned char *out, size_t *out_len, const char *text, size_t len);
 

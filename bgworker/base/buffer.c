@@ -1,8 +1,9 @@
 /*
  * buffer.c
- *		A growing byte string with a maximum that is given at init.
+ *		A growing byte string with a maximum size that is given at init.
  *
- * Capacity doubles, so that appending n bytes one by one costs O(n).
+ * Capacity doubles, so that appending n bytes one by one costs O(n).  It is our own because
+ * libc has none, and PostgreSQL's StringInfo throws an error where this one sets `failed`.
  */
 #include "base/buffer.h"
 

@@ -1,10 +1,10 @@
 /*
  * buffer.h
- *		A growing byte string with a maximum that is given at init.
+ *		A growing byte string with a maximum size that is given at init.
  *
- * The bytes are always followed by a NUL that is not counted.  An append that
- * would pass the maximum, or that finds no memory, changes nothing, returns
- * false and leaves `failed` set: a caller may append many times and look once.
+ * The bytes are always followed by a NUL that is not counted.  An append that would exceed the
+ * maximum, or that finds no memory, changes nothing, returns false and leaves `failed` set, so
+ * a caller may append many times and check once.
  */
 #ifndef LLMQ_BUFFER_H
 #define LLMQ_BUFFER_H
@@ -17,7 +17,7 @@ typedef struct LlmqBuffer
 	char *data;		 /* NULL until the first append */
 	size_t len;		 /* bytes in use */
 	size_t capacity; /* bytes allocated */
-	size_t max;		 /* len never passes it */
+	size_t max;		 /* len never exceeds it */
 	bool failed;	 /* an append was refused */
 } LlmqBuffer;
 

@@ -1,13 +1,14 @@
 /*
  * clock.h
- *		A moment on both clocks.  Pure code is given one; only hosts read clocks (machine.h).
+ *		A point in time on both clocks.  Pure code is given one; only hosts read clocks
+ *		(machine.h).
  */
 #ifndef LLMQ_CLOCK_H
 #define LLMQ_CLOCK_H
 
 #include <stdint.h>
 
-/* A moment that never comes, or is not known. */
+/* A time that never comes, or is not known. */
 #define LLMQ_NEVER INT64_MAX
 
 typedef struct LlmqTime

@@ -1,6 +1,9 @@
 /*
  * heap.c
- *		A binary heap of nodes that know their place, the smallest key on top.
+ *		A binary heap with the smallest key on top, whose nodes know their position.
+ *
+ * It is our own because libc has none, and PostgreSQL's needs its headers, which the engine
+ * must not include.
  */
 #include "base/heap.h"
 

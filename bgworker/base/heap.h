@@ -1,10 +1,10 @@
 /*
  * heap.h
- *		A binary heap of nodes that know their place, the smallest key on top.
+ *		A binary heap with the smallest key on top, whose nodes know their position.
  *
- * Intrusive: a node is embedded in what it stands for, which is found again by
- * its owner pointer.  Memory is reserved before nodes are added, so that adding
- * cannot fail in the middle of something.
+ * The heap is intrusive: a node is embedded in the thing that it orders, and its owner pointer
+ * leads back to that thing.  Memory is reserved before nodes are added, so that adding cannot
+ * fail in the middle of an operation.
  */
 #ifndef LLMQ_HEAP_H
 #define LLMQ_HEAP_H
@@ -26,7 +26,7 @@ typedef struct LlmqHeap
 	int capacity;
 } LlmqHeap;
 
-/* Makes room for count nodes in all; false when memory is out. */
+/* Makes room for count nodes in all; false when out of memory. */
 extern bool llmq_heap_reserve(LlmqHeap *heap, int count);
 extern void llmq_heap_free(LlmqHeap *heap);
 

@@ -1,6 +1,9 @@
 /*
  * idempotency_key.c
- *		The deduplication key of a message as the value of a header.
+ *		Writes the deduplication key of a message as the value of a header.
+ *
+ * The encoding is our own because curl_easy_escape, which base/ must not include, would also
+ * encode printable ASCII and so change most keys.
  */
 #include "base/idempotency_key.h"
 

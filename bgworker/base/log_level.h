@@ -1,6 +1,6 @@
 /*
  * log_level.h
- *		How much what is logged matters.  Where it is written, the host knows.
+ *		Severities of log messages.  The host decides where they are written.
  */
 #ifndef LLMQ_LOG_LEVEL_H
 #define LLMQ_LOG_LEVEL_H

@@ -1,6 +1,6 @@
 /*
  * machine.c
- *		What both hosts ask of the machine: clocks, open files, chance.
+ *		What both hosts ask of the machine: clocks, open files, randomness.
  */
 #include "base/machine.h"
 

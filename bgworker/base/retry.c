@@ -2,9 +2,12 @@
  * retry.c
  *		When to try again: backoff with full jitter, and the retry hints of providers.
  *
- * Retry hints are read in whole numbers only: a fraction is rounded up, never to a
- * shorter delay than was asked for, and nothing can overflow since whatever is
- * above LLMQ_RETRY_HINT_BELIEVED_US is refused while it is read.
+ * Retry hints are computed in whole numbers only.  A fraction is rounded up, so a delay is
+ * never shorter than was asked for.  Nothing can overflow, since a value above
+ * LLMQ_RETRY_HINT_BELIEVED_US is refused while it is read.
+ *
+ * The reader of HTTP-dates is our own: curl_getdate is in libcurl, which base/ must not
+ * include, and strptime depends on the locale.
  */
 #include "base/retry.h"
 
@@ -13,7 +16,7 @@
 #define US_PER_MS	  INT64_C(1000)
 #define US_PER_SECOND INT64_C(1000000)
 
-/* Digits of a fraction that are computed with; later ones only round up. */
+/* This many digits of a fraction are computed with; later ones only round up. */
 #define FRACTION_DIGITS 9
 
 /* A position in a text that need not be NUL-ended. */
@@ -40,9 +43,9 @@ static const char *const months[] = {"Jan", "Feb", "Mar", "Apr", "May", "Jun", "
 									 "Aug", "Sep", "Oct", "Nov", "Dec", NULL};
 
 /*
- * RFC 9110, 5.6.7.  a, A: name of the day; d: its number, two digits; e: padded
- * by a space; b: month; Y, y: year of four and two digits; H, M, S: time.  The
- * rest stands for itself.
+ * The forms of RFC 9110, section 5.6.7.  a, A: name of the day; d: its number, in two digits;
+ * e: its number, padded with a space; b: month; Y, y: year in four or two digits; H, M, S:
+ * time.  Other characters stand for themselves.
  */
 static const char *const date_forms[] = {
 	"a, d b Y H:M:S GMT",
@@ -196,7 +199,11 @@ llmq_retry_parse_after(const char *after, const char *date, int64_t now_us, int6
 	return true;
 }
 
-/* xorshift64*: Vigna, "An experimental exploration of Marsaglia's xorshift generators". */
+/*
+ * Returns the next number of xorshift64* (Vigna, "An experimental exploration of Marsaglia's
+ * xorshift generators").  The generator is our own so that a seed gives the same numbers with
+ * every libc.
+ */
 uint64_t
 llmq_random_bits(LlmqRandom *random)
 {
@@ -358,9 +365,9 @@ read_name(Scan *scan, const char *const *names, int *number)
 }
 
 /*
- * A year of two digits: RFC 9110 wants one that lies more than 50 years ahead
- * to be past.  Without a clock the line is drawn at 1970; for a delay that makes
- * no difference, since neither side of it would be believed.
+ * Reads a year of two digits.  RFC 9110 says that one more than 50 years ahead is in the past.
+ * Without a clock we draw the line at 1970, which makes no difference for a delay: neither
+ * reading would be believed.
  */
 static bool
 read_short_year(Scan *scan, int *year)
@@ -410,7 +417,7 @@ read_date_field(Scan *scan, char field, Date *date)
 	}
 }
 
-/* A leap second is valid and counts as the one after it. */
+/* Checks a date.  A leap second is valid and counts as the second after it. */
 static bool
 is_valid_date(const Date *date)
 {
@@ -425,7 +432,9 @@ is_valid_date(const Date *date)
 		   date->second <= 60;
 }
 
-/* Days from 1970-01-01 in the Gregorian calendar; years begin in March, so that February is last.
+/*
+ * Returns the days since 1970-01-01 in the Gregorian calendar.  Years begin in March here, so
+ * that February is last.
  */
 static int64_t
 days_since_epoch(int year, int month, int day)

@@ -2,7 +2,7 @@
  * retry.h
  *		When to try again: backoff with full jitter, and the retry hints of providers.
  *
- * Pure.  Times are microseconds; randomness is given in, so that a seeded test
+ * Pure.  Times are in microseconds.  Randomness is passed in, so that a test with a fixed seed
  * sees the same delays again.
  */
 #ifndef LLMQ_RETRY_H
@@ -12,10 +12,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A retry hint above this is not believed (ten years, as the cases say). */
+/* A retry hint above this is not believed (ten years, as in test/cases). */
 #define LLMQ_RETRY_HINT_BELIEVED_US (INT64_C(315360000) * 1000000)
 
-/* One that is believed is never shortened, but a day is the most that is waited for. */
+/*
+ * The longest wait: a believed hint above a day counts as a day.  Below that it is never
+ * shortened.
+ */
 #define LLMQ_RETRY_HINT_WAIT_MAX_US (INT64_C(86400) * 1000000)
 
 /* A small generator (xorshift64*), one for each engine; seed 0 is replaced. */
@@ -26,42 +29,45 @@ typedef struct LlmqRandom
 
 extern void llmq_random_seed(LlmqRandom *random, uint64_t seed);
 
-/* Any 64 bits but all zeros. */
+/* Returns 64 random bits that are not all zero. */
 extern uint64_t llmq_random_bits(LlmqRandom *random);
 
-/* Uniform in [0, max]; 0 when max <= 0. */
+/* Returns a number that is uniform in [0, max]; 0 when max <= 0. */
 extern int64_t llmq_random_upto(LlmqRandom *random, int64_t max);
 
 /*
- * Full jitter: uniform in [0, min(cap, base * 2^failures)], failures from 0.
- * https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+ * Returns a delay with full jitter: uniform in [0, min(cap, base * 2^failures)], failures from
+ * 0.  https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
  */
 extern int64_t
 llmq_retry_backoff(LlmqRandom *random, int64_t base_us, int64_t cap_us, int failures);
 
 /*
- * Reads "digits[.digits]" with optional spaces around; no sign, no exponent.
- * unit_us is what 1 stands for; the result is rounded up to whole milliseconds.
- * Returns false (and leaves *us) for anything else or above LLMQ_RETRY_HINT_BELIEVED_US.
+ * Reads "digits[.digits]" with optional spaces around it, without sign and exponent.  1 stands
+ * for unit_us; the result is rounded up to whole milliseconds.  Returns false, and leaves *us,
+ * for anything else and for values above LLMQ_RETRY_HINT_BELIEVED_US.
  */
 extern bool llmq_retry_parse_number(const char *text, size_t len, int64_t unit_us, int64_t *us);
 
-/* Reads a duration in h, m, s, ms ("1h31m30.5s", "250ms"), likewise; at least one unit. */
+/*
+ * Reads a duration in h, m, s, ms ("1h31m30.5s", "250ms") in the same way.  It needs at least
+ * one unit.
+ */
 extern bool llmq_retry_parse_duration(const char *text, size_t len, int64_t *us);
 
 /*
- * Reads an HTTP-date in its three forms (RFC 9110, 5.6.7) into microseconds
+ * Reads an HTTP-date in any of its three forms (RFC 9110, section 5.6.7) into microseconds
  * since the Unix epoch.
  */
 extern bool llmq_retry_parse_http_date(const char *text, size_t len, int64_t *us);
 
-/* Reads a time of RFC 3339 in UTC, likewise; fractions of a second are passed over. */
+/* Reads a time of RFC 3339 in UTC in the same way; fractions of a second are ignored. */
 extern bool llmq_retry_parse_timestamp(const char *text, size_t len, int64_t *us);
 
 /*
- * Reads a Retry-After (RFC 9110, 10.2.3) into a span: a number of seconds, or a
- * date, which is relative to that of the answer, or to now_us (wall clock since
- * the epoch) when the answer has none.  Values may be NULL: not sent.
+ * Reads a Retry-After (RFC 9110, section 10.2.3) into a duration.  It is a number of seconds,
+ * or a date, which is taken relative to the date of the answer, or to now_us (wall clock since
+ * the epoch) when the answer has none.  Headers that were not sent are NULL.
  */
 extern bool
 llmq_retry_parse_after(const char *after, const char *date, int64_t now_us, int64_t *us);

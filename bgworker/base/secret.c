@@ -1,6 +1,6 @@
 /*
  * secret.c
- *		Finds the secret that a name stands for.
+ *		Finds the secret that belongs to a name.
  */
 #include "base/secret.h"
 
@@ -20,7 +20,7 @@ read_variable(LlmqArena *arena, const char *name, char *error, size_t error_size
 static const char *
 read_file(LlmqArena *arena, int fd, const char *name, char *error, size_t error_size);
 
-/* [a-z0-9_]+ as the tables have it; a name can then leave no directory. */
+/* Checks for [a-z0-9_]+, as the tables do, so that a name cannot lead out of the directory. */
 static bool
 is_name(const char *name)
 {
@@ -39,7 +39,7 @@ llmq_secret_read(LlmqArena *arena, const char *directory, const char *name, char
 
 	if (!is_name(name))
 	{
-		snprintf(error, error_size, "\"%s\" is no name of a secret", name);
+		snprintf(error, error_size, "\"%s\" is not a valid name for a secret", name);
 		return NULL;
 	}
 	if (directory == NULL || directory[0] == '\0')
@@ -50,7 +50,7 @@ llmq_secret_read(LlmqArena *arena, const char *directory, const char *name, char
 		return read_variable(arena, name, error, error_size);
 	if (fd < 0)
 	{
-		snprintf(error, error_size, "the file of secret \"%s\" cannot be opened: %s", name,
+		snprintf(error, error_size, "could not open the file of secret \"%s\": %s", name,
 				 strerror(errno));
 		return NULL;
 	}
@@ -72,7 +72,7 @@ read_variable(LlmqArena *arena, const char *name, char *error, size_t error_size
 	if (value == NULL || value[0] == '\0')
 	{
 		snprintf(error, error_size,
-				 "secret \"%s\" is neither a file in llmq.secrets_directory nor in %s", name,
+				 "secret \"%s\" has no file in llmq.secrets_directory, and no value in %s", name,
 				 variable);
 		return NULL;
 	}
@@ -89,14 +89,15 @@ read_file(LlmqArena *arena, int fd, const char *name, char *error, size_t error_
 
 	if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode))
 	{
-		snprintf(error, error_size, "the file of secret \"%s\" is no regular file", name);
+		snprintf(error, error_size, "the file of secret \"%s\" is not a regular file", name);
 		return NULL;
 	}
 	if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
 	{
-		snprintf(error, error_size,
-				 "the file of secret \"%s\" can be reached by others than its owner: chmod 600 it",
-				 name);
+		snprintf(
+			error, error_size,
+			"others than the owner have access to the file of secret \"%s\": set its mode to 600",
+			name);
 		return NULL;
 	}
 	len = read(fd, bytes, sizeof(bytes));

@@ -1,8 +1,11 @@
 /*
  * text.c
- *		Makes bytes from strangers into text that may be stored and shown.
+ *		Makes bytes from outside into text that may be stored and shown.
  *
- * Clean bytes are copied in runs; only what must change is looked at singly.
+ * Clean bytes are copied in runs; only bytes that must change are handled one by one.
+ *
+ * Reading UTF-8 is our own because PostgreSQL's functions need its headers, and libc's depend
+ * on the locale.
  */
 #include "base/text.h"
 
@@ -12,23 +15,23 @@
 
 #define LENGTH_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Shorter words behind a beginning ("sk-2") are names, not keys. */
+/* Shorter words after a prefix ("sk-2") are names, not keys. */
 #define SECRET_MIN 6
 
-/* What is shorter would be found in texts that have nothing to do with it. */
+/* Something shorter would be found in texts that have nothing to do with it. */
 #define SECRET_MIN_LENGTH 4
 
-/* What can stand in a key or a masked key, besides letters and digits. */
+/* The characters that a key or a masked key may contain, besides letters and digits. */
 #define SECRET_MARKS "-_.*+/=~%"
 
-/* What may stand between a word like "api_key" and the secret. */
+/* The characters that may stand between a word like "api_key" and the secret. */
 #define SECRET_GAP " \t:=\"'"
 
-/* The secret begins with these letters, which are shown. */
+/* A secret begins with one of these prefixes, which are shown. */
 static const char *const beginnings[] = {"sk-",	 "sk_", "pk-",	"rk-",	  "gsk_",  "xai-",
 										 "AIza", "hf_", "ghp_", "nvapi-", "pplx-", "key-"};
 
-/* The secret follows these words, with a mark between where one is needed. */
+/* A secret follows one of these words, with a mark in between where one is needed. */
 static const struct
 {
 	const char *word;
@@ -160,7 +163,7 @@ llmq_text_contains(const char *text, const char *words)
 
 	for (size_t at = 0; at + len <= text_len; at++)
 	{
-		/* Letters differ in one bit; what else that lets through is compared below. */
+		/* A cheap first check: upper and lower case differ in one bit.  The comparison decides. */
 		if ((text[at] | 0x20) == (words[0] | 0x20) && strncasecmp(text + at, words, len) == 0)
 			return true;
 	}
@@ -168,9 +171,9 @@ llmq_text_contains(const char *text, const char *words)
 }
 
 /*
- * The length that a lead byte announces, and the range of the byte after it
- * (Unicode, table 3-7: no overlong forms, no surrogates, nothing above
- * U+10FFFF); 0 if it is no lead byte.
+ * Returns the length that a lead byte announces, and the range of the byte after it (Unicode,
+ * table 3-7: no overlong forms, no surrogates, nothing above U+10FFFF); 0 if it is not a lead
+ * byte.
  */
 static int
 sequence_length(unsigned char lead, unsigned char *low, unsigned char *high)
@@ -212,7 +215,10 @@ starts_with(const char *text, size_t len, const char *word)
 	return len >= word_len && strncasecmp(text, word, word_len) == 0;
 }
 
-/* Length of the secret that begins at a word's beginning, after shown bytes; 0 if there is none. */
+/*
+ * Returns the length of the secret in the word that begins at `at`, after *shown bytes that
+ * are shown; 0 if there is none.
+ */
 static size_t
 secret_at(const char *text, size_t len, size_t at, size_t *shown)
 {
@@ -239,7 +245,10 @@ secret_at(const char *text, size_t len, size_t at, size_t *shown)
 	return 0;
 }
 
-/* Where the secret begins behind a lead that ends at `at`; without the needed mark, the end. */
+/*
+ * Returns where the secret begins after a lead that ends at `at`; the end of the text if a
+ * needed mark is missing.
+ */
 static size_t
 secret_behind(const char *text, size_t len, size_t at, bool needs_mark)
 {

@@ -1,6 +1,7 @@
 /*
  * caller.h
- *		Who a transfer is for: the first member of what a client makes transfers for.
+ *		The owner of a transfer: the first member of each thing that a client makes transfers
+ *		for.
  */
 #ifndef LLMQ_CALLER_H
 #define LLMQ_CALLER_H
@@ -13,7 +14,7 @@ struct LlmqCaller
 {
 	void *client; /* LlmqJobs or LlmqRelay */
 
-	/* Takes in the end of a transfer whose owner the caller is. */
+	/* Handles the end of a transfer whose owner is this caller. */
 	void (*ended)(void *client, LlmqCaller *caller, const LlmqTransferResult *result);
 };
 

@@ -2,9 +2,9 @@
  * config.c
  *		The configuration as a worker holds it: queues, endpoints, policies, destinations.
  *
- * Everything lives in one arena.  The value comes from llmq_internal.worker_config(),
- * whose columns are checked by the tables; what is still wrong here is a bug or
- * a newer SQL, and is refused as a whole.
+ * Everything is in one arena.  The value comes from llmq_internal.worker_config(), whose columns
+ *are checked by the tables.  If it is still wrong here, there is a bug or the SQL is newer, and the
+ *whole value is refused.
  */
 #include "core/config.h"
 
@@ -14,7 +14,7 @@
 
 #include "base/arena.h"
 
-/* Some 100,000 endpoints. */
+/* Enough for about 100,000 endpoints. */
 #define CONFIG_MAX_BYTES ((size_t) 64 * 1024 * 1024)
 
 struct LlmqConfig
@@ -42,7 +42,7 @@ get_string(LlmqConfig *config, const json_t *row, const char *key)
 	return llmq_arena_strdup(config->arena, json_string_value(json_object_get(row, key)));
 }
 
-/* An integer; `otherwise` where it is null or absent. */
+/* Reads an integer; returns `otherwise` if it is null or absent. */
 static int64_t
 get_int(const json_t *row, const char *key, int64_t otherwise)
 {
@@ -51,7 +51,7 @@ get_int(const json_t *row, const char *key, int64_t otherwise)
 	return json_is_integer(value) ? json_integer_value(value) : otherwise;
 }
 
-/* A number that is not negative; -1 where it is null or absent. */
+/* Reads a number that is not negative; returns -1 if it is null or absent. */
 static double
 get_price(const json_t *row, const char *key)
 {
@@ -269,7 +269,7 @@ read_endpoint(LlmqConfig *config, const json_t *row, LlmqEndpoint *endpoint)
 	return endpoint->name != NULL && endpoint->url != NULL;
 }
 
-/* The source of the object, or NULL. */
+/* Returns the source of the object, or NULL. */
 static const char *
 read_headers(LlmqConfig *config, const json_t *row)
 {
@@ -322,7 +322,7 @@ read_queue(LlmqConfig *config, const json_t *row, LlmqQueue *queue)
 	return queue->name != NULL && read_chain(config, json_object_get(row, "endpoints"), queue);
 }
 
-/* Names of classes as bits; a name that is none is passed over. */
+/* Reads names of classes as bits; unknown names are ignored. */
 static uint32_t
 read_classes(const json_t *names)
 {
@@ -339,7 +339,10 @@ read_classes(const json_t *names)
 	return classes;
 }
 
-/* Names that are not there, or not enabled, are passed over; null stands for all by name. */
+/*
+ * Reads the chain of endpoints.  Those that do not exist or are disabled are left out; null
+ * means all, in the order of their names.
+ */
 static bool
 read_chain(LlmqConfig *config, const json_t *names, LlmqQueue *queue)
 {
@@ -362,7 +365,7 @@ read_chain(LlmqConfig *config, const json_t *names, LlmqQueue *queue)
 	return true;
 }
 
-/* Reads what is there over what holds already. */
+/* Overwrites the values of the policy that the row has. */
 static void
 read_policy(const json_t *row, LlmqPolicy *policy)
 {
@@ -378,7 +381,10 @@ read_policy(const json_t *row, LlmqPolicy *policy)
 	policy->require_json = get_bool(row, "require_json", policy->require_json);
 	if (policy->min_attempt_us > policy->call_timeout_us)
 		policy->min_attempt_us = policy->call_timeout_us;
-	/* All of a short deadline is never left: without this, no delivery would make any call. */
+	/*
+	 * A delivery always begins with a little less than a short deadline: without this, none
+	 * would make a call.
+	 */
 	if (policy->min_attempt_us > policy->deadline_us / 2)
 		policy->min_attempt_us = policy->deadline_us / 2;
 }

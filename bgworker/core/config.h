@@ -2,9 +2,10 @@
  * config.h
  *		The configuration as a worker holds it: queues, endpoints, policies, destinations.
  *
- * A cache of rows, read from the one JSON value that llmq_internal.worker_config() makes, and
- * replaced as a whole when that changes.  It is read only: what a worker learns of an endpoint, a
- * queue or a destination is kept by those who use them.  Spans are microseconds.
+ * This is a cache of rows.  It is read from the one JSON value that llmq_internal.worker_config()
+ * returns, and replaced as a whole when that changes.  It is read-only: what a worker learns
+ * about an endpoint, a queue or a destination is kept by the code that uses them.  Durations
+ * are in microseconds.
  */
 #ifndef LLMQ_CONFIG_H
 #define LLMQ_CONFIG_H
@@ -16,7 +17,7 @@
 #include "dialects/outcome.h"
 #include "limits/ratelimit.h"
 
-/* What holds for one delivery: the queue's policy under the job's. */
+/* The policy of one delivery: the job's values, or else those of its queue. */
 typedef struct LlmqPolicy
 {
 	int64_t call_timeout_us;
@@ -51,7 +52,7 @@ typedef struct LlmqEndpoint
 	LlmqRates rates;
 	int breaker_failures;
 	int64_t breaker_cooldown_us;
-	double input_price; /* per million tokens; -1: not known, likewise below */
+	double input_price; /* per million tokens; -1: unknown, as below */
 	double cached_price;
 	double output_price;
 } LlmqEndpoint;
@@ -62,7 +63,7 @@ typedef struct LlmqQueue
 	const char *name;
 	bool paused;
 	int max_in_flight;				/* 0: no limit */
-	int max_ready;					/* 0: no limit, and nobody needs to know the depth */
+	int max_ready;					/* 0: no limit, and the depth need not be reported */
 	const LlmqEndpoint **endpoints; /* usable ones in order of preference */
 	int endpoint_count;
 	LlmqPolicy policy;
@@ -95,33 +96,33 @@ typedef struct LlmqDestination
 
 typedef struct LlmqConfig LlmqConfig;
 
-/* Reads the value; NULL (with a sentence in error) when it is not what it should be. */
+/* Reads the value; NULL, with a sentence in error, when it is not valid. */
 extern LlmqConfig *llmq_config_parse(const char *json, char *error, size_t error_size);
 extern void llmq_config_destroy(LlmqConfig *config);
 
-/* By name; NULL if there is none, or config is NULL. */
+/* These find by name; NULL if there is none, or config is NULL. */
 extern const LlmqQueue *llmq_config_queue(const LlmqConfig *config, const char *name);
 extern const LlmqEndpoint *llmq_config_endpoint(const LlmqConfig *config, const char *name);
 
-/* How many there are; 0 if config is NULL. */
+/* These return how many there are; 0 if config is NULL. */
 extern int llmq_config_endpoint_count(const LlmqConfig *config);
 extern int llmq_config_queue_count(const LlmqConfig *config);
 extern int llmq_config_destination_count(const LlmqConfig *config);
 
-/* By number, from 0; NULL behind the last. */
+/* These find by number, from 0; NULL after the last. */
 extern const LlmqEndpoint *llmq_config_endpoint_at(const LlmqConfig *config, int number);
 extern const LlmqQueue *llmq_config_queue_at(const LlmqConfig *config, int number);
 extern const LlmqDestination *llmq_config_destination_at(const LlmqConfig *config, int number);
 
 /*
- * Where the messages of a topic go: the destination of that very topic, else the one
- * with the longest prefix, be they enabled or not.  NULL: they wait to be pulled.
+ * Returns the destination of a topic: the one of exactly that topic, or else the one with the
+ * longest prefix, whether enabled or not.  NULL: the messages wait to be pulled.
  */
 extern const LlmqDestination *llmq_config_route(const LlmqConfig *config, const char *topic);
 
 /*
- * Lays a job's policy (JSON object, or NULL) over its queue's.  False when it
- * cannot be read.
+ * Overwrites a queue's policy with the values of a job's (a JSON object, or NULL).  Returns
+ * false when that cannot be read.
  */
 extern bool llmq_policy_merge(LlmqPolicy *policy, const char *json);
 

@@ -10,7 +10,10 @@
 #define BACKOFF_FIRST_US 100000
 #define BACKOFF_MAX_US	 5000000
 
-/* A lease that could not be held is given back after that, when there may be memory again. */
+/*
+ * After this time a lease without room in memory is given back; there may be memory again by
+ * then.
+ */
 #define MISSED_WAIT_US 1000000
 
 #define LOG_LINE_MAX 1200

@@ -2,9 +2,9 @@
  * core.h
  *		What the clients of the engine share: jobs (jobs/jobs.h) and the relay (relay/relay.h).
  *
- * A client has work under leases: it looks for it, claims it, makes transfers for it and settles
- * it.  The clients know the core and not each other; the engine (engine/agenda.c) knows all of
- * them, and decides whose store operation is next.
+ * A client has work under leases: it looks for work, claims it, makes transfers for it and
+ * settles it.  The clients know the core, but not each other.  The engine (engine/agenda.c)
+ * knows all of them, and decides whose store operation is next.
  */
 #ifndef LLMQ_CORE_H
 #define LLMQ_CORE_H
@@ -20,7 +20,7 @@
 #include "core/store.h"
 #include "transfer/transfer.h"
 
-/* Long enough for any number in decimal. */
+/* Long enough for any integer in decimal. */
 #define LLMQ_NUMBER_LENGTH 24
 
 typedef struct LlmqCore
@@ -43,42 +43,45 @@ typedef struct LlmqCore
 	int64_t store_at_us; /* after a failure: nothing before this */
 	int store_failures;	 /* in a row */
 
-	/* What the clients want of the next operations. */
+	/* What the clients need from the next operations. */
 	int64_t hello_at_us;
 	bool woken;				 /* a poll is wanted now */
 	int64_t full_poll_at_us; /* the next poll that looks at everything */
 	int64_t last_full_poll_us;
-	bool config_doubted;	   /* the next full poll reads the configuration in any case */
+	bool config_doubted; /* the next full poll reads the configuration even if it seems unchanged */
 	bool heartbeat_shows_work; /* the last one said in_flight > 0, or leases came since */
-	int64_t sure_us;		   /* then at the latest the database heard that this worker lives */
-	int64_t reconcile_at_us;   /* leases that are not known are given back then; LLMQ_NEVER */
+	int64_t sure_us;		   /* when, at the latest, the database last saw a sign of life */
+	int64_t reconcile_at_us;   /* when unknown leases are given back, or LLMQ_NEVER */
 	bool reconcile_again;	   /* and once more later */
 } LlmqCore;
 
-/* Logs a line, cut at some 1,200 bytes. */
+/* Logs a line, truncated to about 1,200 bytes. */
 extern void llmq_core_log(LlmqCore *core, LlmqLogLevel level, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 
 /* Begins an operation of the store; params are read before it returns. */
 extern void llmq_core_begin(LlmqCore *core, LlmqOperation operation, const char *const *params);
 
-/* Microseconds to wait after so many failures in a row. */
+/* Returns how many microseconds to wait after so many failures in a row. */
 extern int64_t llmq_core_backoff(LlmqCore *core, int failures);
 
-/* Has the next full poll come at when_us at the latest. */
+/* Makes the next full poll come at when_us at the latest. */
 extern void llmq_core_poll_by(LlmqCore *core, int64_t when_us);
 
-/* The session is not known any more: the worker says hello again, unless it is about to leave. */
+/*
+ * Makes the worker say hello again, unless it is about to leave, because the database no
+ * longer knows its session.
+ */
 extern void llmq_core_start_again(LlmqCore *core);
 
 /*
- * The connection broke during a claim: the leases may be this worker's, and as long as it lives
- * nobody else may take them.  They are asked for at once, and again when a claim that a server
- * was still busy with must have ended.
+ * Handles a connection that broke during a claim.  The worker may own leases that it does not
+ * know, and as long as it lives no other worker may take them.  They are asked for at once, and
+ * again when a claim that the server was still executing must have ended.
  */
 extern void llmq_core_doubt_claim(LlmqCore *core);
 
-/* Something was claimed that this worker cannot hold: its lease goes back soon. */
+/* Has a lease given back soon, because what was claimed does not fit into memory. */
 extern void llmq_core_miss_lease(LlmqCore *core);
 
 #endif /* LLMQ_CORE_H */

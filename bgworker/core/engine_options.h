@@ -1,6 +1,6 @@
 /*
  * engine_options.h
- *		What a host tells its engine, and the states that an engine is in.
+ *		What a host tells its engine, and the states that an engine can be in.
  */
 #ifndef LLMQ_ENGINE_OPTIONS_H
 #define LLMQ_ENGINE_OPTIONS_H
@@ -18,7 +18,7 @@ typedef struct LlmqEngineOptions
 	const char *kind;	 /* server or program */
 	const char *pid;	 /* as text, for llmq.worker_hello */
 	int max_in_flight;	 /* network calls at once */
-	int max_connections; /* what descriptors allow, never changes; max_in_flight may not pass it */
+	int max_connections; /* allowed by descriptors; never changes; at least max_in_flight */
 	int64_t poll_interval_us;
 	const char *secrets_directory; /* or NULL */
 	const char *user_agent;
@@ -28,23 +28,26 @@ typedef struct LlmqEngineOptions
 	void (*log)(LlmqLogLevel level, const char *message);
 
 	/*
-	 * Whether, since it was last asked, somebody has said that configuration or a
-	 * running job's fate is another: that is looked at before anything is claimed.
-	 * NULL where nobody can say so.
+	 * Returns whether, since the last call, somebody has announced a change of the
+	 * configuration or of a running job; then the engine looks at that before it claims
+	 * anything.  NULL where no such announcement is possible.
 	 */
 	bool (*changed)(void);
 
-	/* Names of the queues that are served, NULL behind the last; NULL: all. */
+	/* Names of the queues that are served, with a NULL after the last; NULL: all. */
 	const char *const *queues;
 
-	/* A heartbeat also while nothing is in hand: the database cannot see this worker otherwise. */
+	/*
+	 * Sends heartbeats even without jobs or messages in hand, because the database has no
+	 * other sign of this worker.
+	 */
 	bool heartbeat_idle;
 } LlmqEngineOptions;
 
-/* What the host may want to show, or act upon. */
+/* The host may show these, or act on them. */
 typedef enum LlmqEngineState
 {
-	LLMQ_ENGINE_STARTING, /* has not been able to say hello */
+	LLMQ_ENGINE_STARTING, /* could not say hello yet */
 	LLMQ_ENGINE_RUNNING,
 	LLMQ_ENGINE_QUARANTINED, /* the jobs were submitted elsewhere */
 	LLMQ_ENGINE_OUTDATED,	 /* the SQL speaks another protocol */

@@ -13,7 +13,7 @@
 
 #define MAX_LABELS 3
 
-/* From a refusal at once to the longest calls of a batch; seconds, as they are written. */
+/* From an immediate refusal to the longest calls of a batch, in seconds, as they are written. */
 static const struct
 {
 	int64_t most_us;
@@ -31,7 +31,7 @@ typedef enum Form
 	FORM_JSON
 } Form;
 
-/* Names and values, NULL behind the last pair. */
+/* Names and values, with a NULL after the last pair. */
 typedef const char *const Labels[2 * MAX_LABELS + 1];
 
 typedef struct Writer
@@ -39,7 +39,7 @@ typedef struct Writer
 	const LlmqMetrics *metrics;
 	LlmqBuffer *buffer;
 	Form form;
-	const char *name; /* of the family under way */
+	const char *name; /* of the current family */
 	const char *type;
 	const char *help;
 	bool any_sample; /* of this family */
@@ -51,7 +51,9 @@ bool
 llmq_metrics_init(LlmqMetrics *metrics)
 {
 	*metrics = (LlmqMetrics){.endpoint_count = 1};
-	/* All of them at once: no count is lost for want of memory, and pages nobody touches cost none.
+	/*
+	 * They are allocated all at once, so that no count is lost when out of memory; pages that
+	 * nobody touches cost none.
 	 */
 	metrics->endpoints = calloc(LLMQ_METRIC_ENDPOINTS + 1, sizeof(*metrics->endpoints));
 	if (metrics->endpoints == NULL)
@@ -98,7 +100,7 @@ llmq_metric_end_call(LlmqMetrics *metrics, const char *endpoint)
 	metrics->changes++;
 }
 
-/* -1 is a count that was not reported. */
+/* Returns a count of tokens; -1, which means that none was reported, as 0. */
 static int64_t
 known(int64_t tokens)
 {
@@ -167,7 +169,7 @@ llmq_metric_count_store_error(LlmqMetrics *metrics)
 
 /* ---- Samples ----------------------------------------------------------------------------- */
 
-/* A value, or a name's end, as the format wants it escaped. */
+/* Appends a label's value with the escapes that the format requires. */
 static void
 append_quoted(LlmqBuffer *buffer, const char *text)
 {
@@ -186,7 +188,10 @@ append_quoted(LlmqBuffer *buffer, const char *text)
 	llmq_buffer_append_char(buffer, '"');
 }
 
-/* Samples come when there are any; a family without one leaves no trace. */
+/*
+ * Begins a family.  Its head is written with the first sample, so one without samples leaves no
+ * trace.
+ */
 static void
 begin_family(Writer *writer, const char *name, const char *type, const char *help)
 {
@@ -283,7 +288,7 @@ seconds(int64_t us)
 	return (double) us / 1e6;
 }
 
-/* One number of each endpoint. */
+/* Writes one number of each endpoint. */
 static void
 write_counter(Writer *writer, const char *name, const char *help,
 			  double (*of)(const LlmqEndpointMetric *endpoint))

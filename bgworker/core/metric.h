@@ -2,9 +2,10 @@
  * metric.h
  *		What a worker counts, and its two forms: Prometheus' text, and JSON for llmq.metric.
  *
- * Pure: it is given times.  Both forms are written from one list of families, so they say the
- * same.  How many series there are is bounded: by outcomes and classes, which are fixed, and
- * by LLMQ_METRIC_ENDPOINTS.
+ * Pure: times are passed in.  Both forms are written from one list of families, so they agree.
+ * The number of series is limited by the outcomes and classes, which are fixed, and by
+ * LLMQ_METRIC_ENDPOINTS.  They are written by our own code, because the formats are simple
+ * enough to need no library.
  */
 #ifndef LLMQ_METRIC_H
 #define LLMQ_METRIC_H
@@ -15,22 +16,22 @@
 #include "base/buffer.h"
 #include "dialects/outcome.h"
 #include "dialects/reply.h"
-#include "messages/relay_verdict.h"
+#include "messages/send_verdict.h"
 
 /*
- * Endpoints that are counted each by itself: the first that a worker called.  Further ones are
- * counted together, under the name LLMQ_METRIC_OTHERS.
+ * How many endpoints are counted individually: the first ones that a worker called.  Further
+ * ones are counted together, under the name LLMQ_METRIC_OTHERS.
  */
 #define LLMQ_METRIC_ENDPOINTS 256
 #define LLMQ_METRIC_OTHERS	  "(others)"
 
-/* A name of llmq.endpoint: 128 characters of UTF-8. */
+/* The longest name in llmq.endpoint: 128 characters of UTF-8. */
 #define LLMQ_METRIC_NAME_BYTES 512
 
 /* Bounds of llmq_call_duration_seconds in bgworker/core/metric.c; the last bucket has none. */
 #define LLMQ_METRIC_BUCKETS 14
 
-/* The largest form, with all endpoints; beyond it a form is not written at all. */
+/* Enough for the largest form, with all endpoints; a larger one is not written at all. */
 #define LLMQ_METRIC_MAX_BYTES ((size_t) 8 * 1024 * 1024)
 
 typedef struct LlmqEndpointMetric
@@ -38,19 +39,19 @@ typedef struct LlmqEndpointMetric
 	char name[LLMQ_METRIC_NAME_BYTES + 1];
 	int in_flight;
 	int64_t calls[LLMQ_OUTCOMES][LLMQ_ERROR_CLASSES];
-	int64_t durations[LLMQ_METRIC_BUCKETS]; /* calls of each bucket alone */
+	int64_t durations[LLMQ_METRIC_BUCKETS]; /* calls in each bucket, not cumulated */
 	int64_t duration_us;					/* of all calls */
 	int64_t input_tokens;
 	int64_t output_tokens;
 	int64_t cached_tokens;
 	double cost;
-	int64_t waits; /* spans in which its quota kept jobs back... */
+	int64_t waits; /* periods in which its quota kept jobs back... */
 	int64_t waited_us;
-	int64_t waits_from_us;	/* ...the last of which was seen then... */
-	int64_t waits_until_us; /* ...and is over then at the latest */
+	int64_t waits_from_us;	/* ...the last of which was last seen at this time... */
+	int64_t waits_until_us; /* ...and ends at this time at the latest */
 } LlmqEndpointMetric;
 
-/* What became of a delivery, as the database has it. */
+/* What became of a delivery, according to the database. */
 typedef enum LlmqDeliveryEnd
 {
 	LLMQ_DELIVERY_SUCCEEDED,
@@ -62,34 +63,34 @@ typedef enum LlmqDeliveryEnd
 
 typedef struct LlmqMetrics
 {
-	LlmqEndpointMetric *endpoints; /* the first is that of others */
+	LlmqEndpointMetric *endpoints; /* the first is that of the others */
 	int endpoint_count;
 	int64_t deliveries[LLMQ_DELIVERY_ENDS][LLMQ_ERROR_CLASSES];
 	int64_t messages[LLMQ_MESSAGE_OUTCOMES];
 	int64_t store_errors;
-	uint64_t changes; /* another number after each count */
+	uint64_t changes; /* changes with each count */
 
-	/* As they are now: set before a form is written. */
+	/* Current values, which are set before a form is written. */
 	int jobs;
 	int messages_in_hand;
-	int64_t oldest_us; /* age of the oldest job in hand; 0: there is none */
+	int64_t oldest_us; /* age of the oldest job in hand; 0 if there is none */
 } LlmqMetrics;
 
-/* All zero; false when memory is out. */
+/* Sets all to zero; false when out of memory. */
 extern bool llmq_metrics_init(LlmqMetrics *metrics);
 extern void llmq_metrics_free(LlmqMetrics *metrics);
 
-/* A call to an endpoint begins, or is over, be it counted as one or not. */
+/* These note that a call to an endpoint begins or ends, whether it is counted or not. */
 extern void llmq_metric_begin_call(LlmqMetrics *metrics, const char *endpoint);
 extern void llmq_metric_end_call(LlmqMetrics *metrics, const char *endpoint);
 
-/* Counts a call; cost is by the endpoint's prices, 0 where that is not known. */
+/* Counts a call; cost is by the endpoint's prices, 0 if they are not known. */
 extern void llmq_metric_count_call(LlmqMetrics *metrics, const char *endpoint,
 								   const LlmqVerdict *verdict, int64_t duration_us, double cost);
 
 /*
- * An endpoint's quota keeps jobs back, or does not: asked at now_us, and if it does, not longer
- * than until_us.  Time counts between two askings, the first of which said that it does.
+ * Notes at now_us whether an endpoint's quota keeps jobs back, and if so, until when at most.
+ * The time between two such notes counts if the first said that it does.
  */
 extern void
 llmq_metric_note_wait(LlmqMetrics *metrics, const char *endpoint, int64_t now_us, int64_t until_us);
@@ -100,8 +101,9 @@ extern void llmq_metric_count_message(LlmqMetrics *metrics, LlmqMessageOutcome o
 extern void llmq_metric_count_store_error(LlmqMetrics *metrics);
 
 /*
- * Append the forms; false when memory is out.  The text is Prometheus' format 0.0.4.  The JSON
- * is an array of families: {"name", "type", "help", "samples": [[suffix, labels, value], ...]}.
+ * These append the two forms; false when out of memory.  The text is in Prometheus' format
+ * 0.0.4.  The JSON is an array of families: {"name", "type", "help", "samples": [[suffix,
+ * labels, value], ...]}.
  */
 extern bool llmq_metrics_write_text(const LlmqMetrics *metrics, LlmqBuffer *text);
 extern bool llmq_metrics_write_json(const LlmqMetrics *metrics, LlmqBuffer *json);

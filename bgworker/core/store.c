@@ -1,6 +1,6 @@
 /*
  * store.c
- *		The operations of the port: their statements and their errors.
+ *		The operations of the store port: their statements and their errors.
  */
 #include "core/store.h"
 

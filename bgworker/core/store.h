@@ -2,12 +2,11 @@
  * store.h
  *		The port between the engine and the database.
  *
- * All queue logic lives in SQL, in the functions llmq.worker_*.  The engine asks
- * for one of a few short operations at a time: it begins one, and completes it
- * when its driver says so.  A driver knows how to run a statement with text
- * parameters and hand back rows of text; it knows nothing of what they mean.
- * The server's driver (store_spi.c) completes at once; one over libpq completes
- * when its socket has the answer, so that a database that hangs freezes no clock.
+ * All queue logic is in SQL, in the functions llmq.worker_*.  The engine runs one of a few
+ * short operations at a time: it begins one, and the driver says when it is complete.  A driver
+ * can run a statement with text parameters and return rows of text; it does not know what they
+ * mean.  The driver in the server (store_spi.c) completes at once.  The one over libpq completes
+ * when its socket has the answer, so the clocks keep running when the database hangs.
  */
 #ifndef LLMQ_STORE_H
 #define LLMQ_STORE_H
@@ -16,20 +15,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The version of the conversation; llmq.worker_hello refuses another. */
+/* The version of the protocol; llmq.worker_hello refuses others. */
 #define LLMQ_STORE_PROTOCOL 3
 
 typedef enum LlmqOperation
 {
 	LLMQ_OP_HELLO,			 /* register, take over what lost workers held */
-	LLMQ_OP_POLL,			 /* what is new: ready jobs, recalled leases, configuration */
+	LLMQ_OP_POLL,			 /* what is new: ready jobs, revoked leases, configuration */
 	LLMQ_OP_CLAIM,			 /* move ready jobs under leases */
 	LLMQ_OP_SETTLE,			 /* end deliveries */
 	LLMQ_OP_CLAIM_MESSAGES,	 /* move outbox messages under leases */
 	LLMQ_OP_SETTLE_MESSAGES, /* say what became of them */
-	LLMQ_OP_DRAW,			 /* draw slices of quotas, tell of breakers */
-	LLMQ_OP_HEARTBEAT,		 /* say that this worker lives */
-	LLMQ_OP_DRAIN,			 /* say that it claims no more */
+	LLMQ_OP_DRAW,			 /* draw slices of quotas, report on breakers */
+	LLMQ_OP_HEARTBEAT,		 /* say that this worker is alive */
+	LLMQ_OP_DRAIN,			 /* say that it claims nothing more */
 	LLMQ_OP_RECONCILE,		 /* give back leases that it does not know */
 	LLMQ_OP_GOODBYE			 /* give the leases back and go */
 } LlmqOperation;
@@ -42,9 +41,9 @@ typedef enum LlmqOperation
 typedef enum LlmqStoreStatus
 {
 	LLMQ_STORE_PENDING, /* not yet */
-	LLMQ_STORE_OK,		/* committed; rows hold what came back */
+	LLMQ_STORE_OK,		/* committed; rows has the result */
 	LLMQ_STORE_FAILED,	/* rolled back; error and sqlstate say why */
-	LLMQ_STORE_AWAY		/* no connection, or its end is unknown */
+	LLMQ_STORE_AWAY		/* no connection, or the outcome is unknown */
 } LlmqStoreStatus;
 
 /* Rows of text, owned by the driver until the next begin. */
@@ -64,24 +63,24 @@ struct LlmqStore
 {
 	/* Starts an operation; params are read before begin returns. */
 	void (*begin)(LlmqStore *store, LlmqOperation operation, const char *const *params);
-	/* Looks whether it has ended. */
+	/* Returns whether it has ended. */
 	LlmqStoreStatus (*complete)(LlmqStore *store, LlmqRows *rows);
 };
 
-/* The statement of an operation, and how many parameters it has ($1..$n, text). */
+/* These return the statement of an operation, and how many parameters it has ($1..$n, text). */
 extern const char *llmq_store_statement(LlmqOperation operation);
 extern int llmq_store_param_count(LlmqOperation operation);
 
-/* A name for log lines and activity texts. */
+/* Returns a name for log lines and activity texts. */
 extern const char *llmq_store_operation_name(LlmqOperation operation);
 
 /*
- * Whether the commit need not wait for the disk.  A claim must: its lease is what
- * remains of a call that a crash cut off, and that may have been billed.
+ * Returns whether the commit need not wait for the disk.  That of a claim must: after a crash,
+ * its lease is the only trace of a call that may have been billed.
  */
 extern bool llmq_store_may_commit_asynchronously(LlmqOperation operation);
 
-/* A cell, or NULL; row and column must exist. */
+/* Returns a cell, or NULL; row and column must exist. */
 static inline const char *
 llmq_rows_cell(const LlmqRows *rows, int row, int column)
 {
@@ -89,8 +88,8 @@ llmq_rows_cell(const LlmqRows *rows, int row, int column)
 }
 
 /*
- * Whether an error is the passing kind (locks, serialization, resources, an
- * administrator's word): trying the same again later may succeed.
+ * Returns whether an error is transient (locks, serialization, resources, an administrator's
+ * command), so that trying the same again later may succeed.
  */
 extern bool llmq_store_error_passes(const char *sqlstate);
 

@@ -2,10 +2,10 @@
  * store_columns.h
  *		The columns of what the store's operations return, by name.
  *
- * Each list makes the names that a statement asks for (store.c) and the enumerators that read its
- * rows, LLMQ_CLAIM_JOB_ID and the like: they cannot come apart, and a column that the SQL calls
- * otherwise is an error of the statement.  What the columns mean stands with the functions, in
- * sql/worker/.
+ * Each list generates the names in a statement (store.c) and the enumerators that read its
+ * rows, LLMQ_CLAIM_JOB_ID and the like.  So the two always agree, and a column that has another
+ * name in SQL is an error of the statement.  The functions in sql/worker/ say what the columns
+ * mean.
  */
 #ifndef LLMQ_STORE_COLUMNS_H
 #define LLMQ_STORE_COLUMNS_H

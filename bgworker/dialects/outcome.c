@@ -1,6 +1,6 @@
 /*
  * outcome.c
- *		The words for how an attempt, a delivery and a job can end.
+ *		The names for how an attempt, a delivery and a job can end.
  */
 #include "dialects/outcome.h"
 

@@ -1,6 +1,6 @@
 /*
  * outcome.h
- *		The words for how an attempt, a delivery and a job can end.
+ *		The names for how an attempt, a delivery and a job can end.
  *
  * These names are stored in llmq.attempt and llmq.dead_job and are part of the
  * public contract: the enum order may change, the names may not.
@@ -55,10 +55,10 @@ typedef enum LlmqErrorClass
 	LLMQ_ERROR_TOO_LARGE,
 	LLMQ_ERROR_REDIRECT,
 	LLMQ_ERROR_INTERNAL,
-	/* Of a delivery: it is over, the job is delivered again. */
+	/* These end a delivery, and the job is delivered again. */
 	LLMQ_ERROR_DEADLINE_EXCEEDED,
-	LLMQ_ERROR_LIMITER, /* it was not worth its while to wait for a quota... */
-	LLMQ_ERROR_BREAKER, /* ...or for an endpoint that keeps failing */
+	LLMQ_ERROR_LIMITER, /* waiting for a quota would have taken too long... */
+	LLMQ_ERROR_BREAKER, /* ...or waiting for an endpoint that keeps failing */
 	LLMQ_ERROR_CLASSES
 } LlmqErrorClass;
 
@@ -81,7 +81,7 @@ extern bool llmq_api_find(const char *name, LlmqApi *api);
 /* Finds a class by its name; false if there is none. */
 extern bool llmq_error_find(const char *name, LlmqErrorClass *error);
 
-/* The outcome that a class has by itself: RETRY or PERMANENT, SUCCESS for NONE. */
+/* Returns the outcome that follows from a class: RETRY or PERMANENT; SUCCESS for NONE. */
 extern LlmqOutcome llmq_error_outcome(LlmqErrorClass error);
 
 #endif /* LLMQ_OUTCOME_H */

@@ -2,9 +2,9 @@
  * provider.c
  *		Turns a job into the HTTP request of one provider dialect.
  *
- * The entry: it reads the job's JSON into a draft, lets the dialect write the
- * body, and joins url, headers and body into a request.  A prompt becomes a
- * message here, so that dialects know messages only.
+ * This is the entry point: it reads the job's JSON into a draft, has the dialect write the
+ * body, and joins URL, headers and body into a request.  A prompt becomes a message here, so
+ * that dialects see messages only.
  */
 #include "dialects/provider.h"
 
@@ -123,7 +123,10 @@ read_params(LlmqDraft *draft)
 	return true;
 }
 
-/* How an answer travels and who answers is not for params to say: the reader would not know. */
+/*
+ * Refuses params that set how the answer is sent, or who answers: the reader of the answer
+ * would not know about them.
+ */
 static bool
 check_params(LlmqDraft *draft, const LlmqDialect *dialect)
 {
@@ -131,11 +134,12 @@ check_params(LlmqDraft *draft, const LlmqDialect *dialect)
 
 	for (size_t i = 0; i < sizeof(reserved) / sizeof(reserved[0]); i++)
 		if (llmq_param_take(draft, reserved[i]).at != NULL)
-			return llmq_draft_fail(draft,
-								   "params must not hold \"%s\": stream is the endpoint's; model "
-								   "and messages are arguments of their own.",
-								   reserved[i]);
-	/* An error where no stream is asked for, and unknown to the others. */
+			return llmq_draft_fail(
+				draft,
+				"params must not contain \"%s\": stream is set in the endpoint; model "
+				"and messages are arguments of their own.",
+				reserved[i]);
+	/* stream_options is an error without a stream, and other dialects do not know it. */
 	if (!draft->target->stream || !dialect->has_stream_options)
 		llmq_param_take(draft, "stream_options");
 	return true;
@@ -165,7 +169,7 @@ read_messages(LlmqDraft *draft, const LlmqDialect *dialect)
 	return true;
 }
 
-/* Makes the prompt the only message, as if it had been submitted so. */
+/* Makes the prompt the only message, as if it had been submitted that way. */
 static bool
 read_prompt(LlmqDraft *draft)
 {

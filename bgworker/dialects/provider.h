@@ -2,10 +2,9 @@
  * provider.h
  *		Turns a job into the HTTP request of one provider dialect.
  *
- * Pure.  A dialect's writer is provider_<api>.c, with its params in a file of
- * their own where they are many; provider.c is the table of them.  What the
- * user's JSON says reaches the provider as it stands: numbers are never
- * converted.  Answers are read by reply.h.
+ * Pure.  The writer of each dialect is provider_<api>.c, with the params in a second file if
+ * there are many; provider.c has the table of dialects.  The user's JSON reaches the provider
+ * unchanged: numbers are never converted.  Answers are read by reply.h.
  */
 #ifndef LLMQ_PROVIDER_H
 #define LLMQ_PROVIDER_H
@@ -17,17 +16,20 @@
 #include "wire/http_request.h"
 #include "dialects/outcome.h"
 
-/* What the user submitted, as it stands in llmq.job.  JSON fields are valid JSON source or NULL. */
+/*
+ * What the user submitted, as it is stored in llmq.job.  JSON fields are valid JSON source or
+ * NULL.
+ */
 typedef struct LlmqPrompt
 {
 	const char *prompt;
 	const char *system;
 	const char *messages; /* OpenAI form, an array */
 	const char *params;	  /* an object */
-	const char *model;	  /* the job's, else the endpoint's, else NULL */
+	const char *model;	  /* of the job, or else of the endpoint, or else NULL */
 } LlmqPrompt;
 
-/* Where it goes. */
+/* Where the request goes. */
 typedef struct LlmqTarget
 {
 	LlmqApi api;
@@ -41,15 +43,13 @@ typedef struct LlmqTarget
 } LlmqTarget;
 
 /*
- * Writes the request; memory comes from arena.  On failure returns false and
- * sets *error to a sentence for the user (class bad_request: no provider could
- * take it).
+ * Writes the request; memory comes from arena.  On failure it returns false and sets *error to
+ * a sentence for the user (class bad_request: no provider would accept it).
  *
- * The dialect's authentication header is left out when a value in target->headers
- * holds ${credential}, which is replaced by the secret.  A header of the user's
- * with the name of one of ours replaces ours.  A header value with CR, LF or NUL
- * is refused.  A query string in the base url stays behind the dialect's path
- * (Azure's ?api-version=).
+ * The dialect's authentication header is left out when a value in target->headers contains
+ * ${credential}, which is replaced by the secret.  A header of the user replaces one of ours
+ * with the same name.  A header value with CR, LF or NUL is refused.  A query string in the base
+ * URL stays after the dialect's path (Azure's ?api-version=).
  */
 extern bool
 llmq_provider_request(LlmqArena *arena, const LlmqTarget *target, const LlmqPrompt *prompt,

@@ -1,13 +1,11 @@
 /*
  * provider_anthropic.c
- *		Anthropic's Messages: the conversation.
+ *		Writes requests for Anthropic's Messages: the conversation.
  *
- * What system and developer messages say, wherever they stand, goes to the top
- * level, in order.  The answers of tools that follow each other become one
- * user's message: Anthropic wants all results of a turn in the next one.  Parts
- * that are not OpenAI's pass as they stand (thinking, document, image blocks).
- * The params are in provider_anthropic_params.c.
- * https://docs.anthropic.com/en/api/messages
+ * The text of all system and developer messages goes to the top level, in order.  Consecutive
+ * tool messages become one user message, since Anthropic expects all results of a turn in the
+ * next one.  Parts that are not OpenAI's (thinking, document, image blocks) pass unchanged.  The
+ * params are in provider_anthropic_params.c.  https://docs.anthropic.com/en/api/messages
  */
 #include "dialects/provider_anthropic.h"
 
@@ -56,7 +54,10 @@ write_body(LlmqDraft *draft)
 	return true;
 }
 
-/* A string when there is only submit's system; blocks as soon as messages hold one too. */
+/*
+ * Writes the system as a string when only submit gave one, and as blocks when messages contain
+ * one too.
+ */
 static bool
 write_system(LlmqDraft *draft)
 {
@@ -108,7 +109,7 @@ write_messages(LlmqDraft *draft)
 	LlmqBuffer *out = &draft->body;
 	LlmqMessageWalk walk = llmq_message_walk(draft);
 	LlmqMessage message;
-	bool in_results = false; /* a user's message of tool results is open */
+	bool in_results = false; /* a user message with tool results is open */
 	int written = 0;
 
 	llmq_write_key(out, "messages");
@@ -133,7 +134,7 @@ write_messages(LlmqDraft *draft)
 	llmq_write_close(out, ']');
 	if (walk.failed)
 		return false;
-	return written > 0 || llmq_draft_fail(draft, "messages hold nothing but a system's.");
+	return written > 0 || llmq_draft_fail(draft, "messages contain system messages only.");
 }
 
 static void
@@ -260,7 +261,7 @@ write_part(LlmqDraft *draft, const LlmqPart *part)
 	return true;
 }
 
-/* An empty text is left out: Anthropic refuses empty blocks. */
+/* Writes a text, unless it is empty: Anthropic refuses empty blocks. */
 static bool
 write_text_block(LlmqDraft *draft, const LlmqPart *part)
 {
@@ -268,13 +269,13 @@ write_text_block(LlmqDraft *draft, const LlmqPart *part)
 
 	if (part->kind == LLMQ_PART_OTHER || part->kind == LLMQ_PART_IMAGE ||
 		part->kind == LLMQ_PART_AUDIO || part->kind == LLMQ_PART_FILE)
-		return llmq_draft_fail(draft, "messages[%d]: a system's message can hold text only.",
+		return llmq_draft_fail(draft, "messages[%d]: a system message can contain text only.",
 							   draft->message_number);
 	if (part->text.len <= 2)
 		return true;
 	if (part->kind == LLMQ_PART_TEXT && part->source.at != NULL)
 	{
-		/* The same form, and cache_control may stand in it. */
+		/* The form is the same, and may contain cache_control. */
 		llmq_write_slice(out, part->source);
 		return true;
 	}

@@ -8,12 +8,12 @@
 #include "dialects/provider_message.h"
 
 /*
- * Anthropic wants a limit in every request, OpenAI does not: this one stands
- * where the job names none.  Every model of theirs takes it.
+ * The limit for a job that sets none: unlike OpenAI, Anthropic requires one in every request.
+ * All its models accept this one.
  */
 #define LLMQ_ANTHROPIC_MAX_TOKENS 4096
 
-/* Writes the params that have another name or form at Anthropic's. */
+/* Writes the params that have another name or form in Anthropic's API. */
 extern bool llmq_anthropic_write_params(LlmqDraft *draft);
 
 #endif /* LLMQ_PROVIDER_ANTHROPIC_H */

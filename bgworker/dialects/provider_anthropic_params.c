@@ -1,8 +1,8 @@
 /*
  * provider_anthropic_params.c
- *		Anthropic's Messages: the params.
+ *		Writes requests for Anthropic's Messages: the params.
  *
- * A param under Anthropic's own name beats the same under OpenAI's.
+ * A param under Anthropic's own name takes precedence over the same param under OpenAI's.
  */
 #include "dialects/provider_anthropic.h"
 
@@ -39,7 +39,7 @@ write_max_tokens(LlmqDraft *draft)
 		llmq_buffer_printf(out, "%d", LLMQ_ANTHROPIC_MAX_TOKENS);
 }
 
-/* OpenAI's user is Anthropic's metadata.user_id. */
+/* Writes metadata.  OpenAI's user is Anthropic's metadata.user_id. */
 static bool
 write_metadata(LlmqDraft *draft)
 {
@@ -89,7 +89,7 @@ write_output_config(LlmqDraft *draft)
 	return true;
 }
 
-/* Anthropic has no effort below low; none is said by not asking to think. */
+/* Takes the effort.  Anthropic has none below low; a request for none leaves thinking out. */
 static LlmqSlice
 take_effort(LlmqDraft *draft)
 {
@@ -102,7 +102,10 @@ take_effort(LlmqDraft *draft)
 	return effort;
 }
 
-/* There is no JSON mode without a schema, and an answer in prose would be paid for in vain. */
+/*
+ * Takes the schema.  Anthropic has no JSON mode without one, and an answer in prose would cost
+ * money for nothing.
+ */
 static bool
 take_schema(LlmqDraft *draft, LlmqSlice *schema)
 {
@@ -138,7 +141,7 @@ write_tools(LlmqDraft *draft)
 	return true;
 }
 
-/* A tool without a function is Anthropic's own (web search and the like). */
+/* Writes a tool.  One without a function is Anthropic's own (web search and the like). */
 static void
 write_tool(LlmqDraft *draft, LlmqSlice tool)
 {
@@ -178,7 +181,7 @@ write_tool_choice(LlmqDraft *draft)
 
 	if (choice.at == NULL && !one_only)
 		return true;
-	/* Anthropic has the switch inside the choice. */
+	/* Anthropic has this switch inside tool_choice. */
 	llmq_write_key(out, "tool_choice");
 	llmq_write_open(out, '{');
 	if (!write_choice(draft, choice))

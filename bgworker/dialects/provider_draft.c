@@ -1,6 +1,6 @@
 /*
  * provider_draft.c
- *		What the writers of all dialects ask of a draft.
+ *		What the writers of all dialects need from a draft.
  */
 #include "dialects/provider_private.h"
 

@@ -1,17 +1,17 @@
 /*
  * provider_embeddings.c
- *		Embeddings in OpenAI's form.
+ *		Writes requests for embeddings in OpenAI's form.
  *
- * The input is the prompt, or params.input: a text, an array of texts, or one
- * or several arrays of tokens.  The reader of the answer must know how many
- * vectors to expect, so the input's shape is checked here.
+ * The input is the prompt, or params.input: a text, an array of texts, or one or several
+ * arrays of tokens.  The shape of the input is checked here, because the reader of the answer
+ * must know how many vectors to expect.
  * https://platform.openai.com/docs/api-reference/embeddings/create
  */
 #include "dialects/provider_private.h"
 
 #include <limits.h>
 
-/* One request takes far fewer everywhere; keeps the count an int. */
+/* All providers allow far fewer in one request; this keeps the count an int. */
 #define INPUTS_MAX 1000000
 
 static bool write_body(LlmqDraft *draft);
@@ -46,7 +46,7 @@ write_body(LlmqDraft *draft)
 		llmq_write_member_text(out, "input", draft->prompt->prompt);
 	if (dimensions.at != NULL)
 		llmq_write_member(out, "dimensions", dimensions);
-	/* The answer is stored as numbers: a base64 form would only be decoded again. */
+	/* The answer is stored as numbers, so a base64 form would only have to be decoded. */
 	llmq_param_take(draft, "encoding_format");
 	llmq_write_member_text(out, "encoding_format", "float");
 	llmq_param_write_rest(draft);
@@ -54,7 +54,7 @@ write_body(LlmqDraft *draft)
 	return true;
 }
 
-/* Finds the input; none when it is the prompt. */
+/* Finds the input in params; there is none when the prompt is the input. */
 static bool
 read_input(LlmqDraft *draft, LlmqSlice *input)
 {
@@ -88,10 +88,11 @@ check_array(LlmqDraft *draft, LlmqSlice input)
 		if ((kind != 0 && next != kind) || (next != '"' && next != '[' && next != '0'))
 			return llmq_draft_fail(
 				draft,
-				"params.input must hold texts only, or tokens only, or arrays of tokens only.");
+				"params.input must contain texts only, or tokens only, or arrays of tokens only.");
 		kind = next;
 		if (++count > INPUTS_MAX)
-			return llmq_draft_fail(draft, "params.input holds more than %d elements.", INPUTS_MAX);
+			return llmq_draft_fail(draft, "params.input contains more than %d elements.",
+								   INPUTS_MAX);
 	}
 	if (count == 0)
 		return llmq_draft_fail(draft,

@@ -1,12 +1,11 @@
 /*
  * provider_gemini.c
- *		Gemini's generateContent: path and conversation.
+ *		Writes requests for Gemini's generateContent: the path and the conversation.
  *
- * What system and developer messages say goes to systemInstruction, in order.
- * Answers of tools that follow each other become one content, as Gemini counts
- * them against the calls of the turn before.  Parts that are not OpenAI's pass
- * as they stand.  The params are in provider_gemini_params.c.
- * https://ai.google.dev/api/generate-content
+ * The text of system and developer messages goes to systemInstruction, in order.  Consecutive
+ * tool messages become one content, because Gemini counts them against the calls of the turn
+ * before.  Parts that are not OpenAI's pass unchanged.  The params are in
+ * provider_gemini_params.c.  https://ai.google.dev/api/generate-content
  */
 #include "dialects/provider_gemini.h"
 
@@ -38,7 +37,10 @@ const LlmqDialect llmq_dialect_gemini = {
 	.write_body = write_body,
 };
 
-/* A model may come with its collection; whatever else it holds stays one path segment. */
+/*
+ * Writes the path.  A model may be given with its collection; anything else in it stays one
+ * path segment.
+ */
 static const char *
 write_path(LlmqDraft *draft)
 {
@@ -67,7 +69,7 @@ write_body(LlmqDraft *draft)
 	LlmqBuffer *out = &draft->body;
 
 	if (llmq_param_take(draft, "contents").at != NULL)
-		return llmq_draft_fail(draft, "params must not hold \"contents\": give messages.");
+		return llmq_draft_fail(draft, "params must not contain \"contents\": use messages.");
 	llmq_write_open(out, '{');
 	if (!write_system(draft) || !write_contents(draft) || !llmq_gemini_write_params(draft))
 		return false;
@@ -120,7 +122,7 @@ write_contents(LlmqDraft *draft)
 	LlmqBuffer *out = &draft->body;
 	LlmqMessageWalk walk = llmq_message_walk(draft);
 	LlmqMessage message;
-	bool in_answers = false; /* a content of tools' answers is open */
+	bool in_answers = false; /* a content with answers of tools is open */
 	bool written = false;
 
 	llmq_write_key(out, "contents");
@@ -146,7 +148,7 @@ write_contents(LlmqDraft *draft)
 	llmq_write_close(out, ']');
 	if (walk.failed)
 		return false;
-	return written || llmq_draft_fail(draft, "messages hold nothing but a system's.");
+	return written || llmq_draft_fail(draft, "messages contain system messages only.");
 }
 
 static bool
@@ -161,7 +163,7 @@ write_message(LlmqDraft *draft, const LlmqMessage *message)
 		return false;
 	if (!llmq_message_each_call(draft, message, write_function_call))
 		return false;
-	/* A content without parts is refused; an empty text is what was said. */
+	/* Gemini refuses a content without parts, so an empty one gets an empty text. */
 	if (draft->body.len > 0 && draft->body.data[draft->body.len - 1] == '[')
 		write_text(draft, "");
 	close_content(draft);
@@ -185,14 +187,17 @@ write_function_call(LlmqDraft *draft, const LlmqToolCall *call)
 	llmq_write_member(out, "name", call->name);
 	llmq_write_member(out, "args", args);
 	llmq_write_close(out, '}');
-	/* Where Google's OpenAI form puts what newer models want to see again. */
+	/* Google's OpenAI form has this signature, which newer models require to be sent back, here. */
 	if (llmq_slice_kind(signature) == '"')
 		llmq_write_member(out, "thoughtSignature", signature);
 	llmq_write_close(out, '}');
 	return true;
 }
 
-/* Gemini matches an answer to its call by the function's name, OpenAI by the call's id. */
+/*
+ * Writes the answer of a tool.  Gemini matches it to its call by the name of the function,
+ * OpenAI by the id of the call.
+ */
 static bool
 write_function_response(LlmqDraft *draft, const LlmqMessageWalk *walk, const LlmqMessage *message)
 {
@@ -202,8 +207,8 @@ write_function_response(LlmqDraft *draft, const LlmqMessageWalk *walk, const Llm
 	if (llmq_slice_kind(call.name) != '"' && !llmq_message_find_call(draft, walk, message, &call))
 		return llmq_draft_fail(
 			draft,
-			"messages[%d]: its tool_call_id is not among the tool calls of the assistant's "
-			"message before it, and it has no name: gemini needs the function's name.",
+			"messages[%d]: its tool_call_id is not among the tool calls of the assistant "
+			"message before it, and it has no name: gemini needs the name of the function.",
 			draft->message_number);
 	llmq_write_open(out, '{');
 	llmq_write_key(out, "functionResponse");
@@ -217,7 +222,10 @@ write_function_response(LlmqDraft *draft, const LlmqMessageWalk *walk, const Llm
 	return true;
 }
 
-/* Must be an object: the content itself if it is one, else its text under "result". */
+/*
+ * Writes the response, which must be an object: the content if it is one, or else its text
+ * under "result".
+ */
 static bool
 write_response_value(LlmqDraft *draft, const LlmqMessage *message)
 {
@@ -294,14 +302,14 @@ write_part(LlmqDraft *draft, const LlmqPart *part)
 	return true;
 }
 
-/* An empty text is left out: Gemini refuses parts without data. */
+/* Writes a text, unless it is empty: Gemini refuses parts without data. */
 static bool
 write_text_part(LlmqDraft *draft, const LlmqPart *part)
 {
 	LlmqBuffer *out = &draft->body;
 
 	if (part->kind != LLMQ_PART_TEXT && part->kind != LLMQ_PART_REFUSAL)
-		return llmq_draft_fail(draft, "messages[%d]: a system's message can hold text only.",
+		return llmq_draft_fail(draft, "messages[%d]: a system message can contain text only.",
 							   draft->message_number);
 	if (part->text.len <= 2)
 		return true;
@@ -315,7 +323,7 @@ static bool
 add_text(LlmqDraft *draft, const LlmqPart *part)
 {
 	if (part->kind != LLMQ_PART_TEXT)
-		return llmq_draft_fail(draft, "messages[%d]: the answer of a tool can hold text only.",
+		return llmq_draft_fail(draft, "messages[%d]: the answer of a tool can contain text only.",
 							   draft->message_number);
 	llmq_write_string_add_slice(&draft->body, part->text);
 	return true;

@@ -7,7 +7,7 @@
 
 #include "dialects/provider_message.h"
 
-/* Writes the params that have another name or form at Gemini's. */
+/* Writes the params that have another name or form in Gemini's API. */
 extern bool llmq_gemini_write_params(LlmqDraft *draft);
 
 #endif /* LLMQ_PROVIDER_GEMINI_H */

@@ -1,9 +1,9 @@
 /*
  * provider_gemini_params.c
- *		Gemini's generateContent: the params.
+ *		Writes requests for Gemini's generateContent: the params.
  *
- * What the job gives in Gemini's own form (generationConfig, toolConfig, tools
- * without a function) stands, and beats the same in OpenAI's form.
+ * What the job gives in Gemini's own form (generationConfig, toolConfig, tools without a
+ * function) is kept, and takes precedence over the same in OpenAI's form.
  */
 #include "dialects/provider_gemini.h"
 
@@ -32,7 +32,10 @@ static const LlmqRename renames[] = {
 	{"logprobs", "top_logprobs"},
 };
 
-/* What Google's own OpenAI form makes of the words for models that count thinking in tokens. */
+/*
+ * The budgets that Google's OpenAI-compatible API uses for each effort, for models that count
+ * thinking in tokens.
+ */
 static const struct
 {
 	const char *effort;
@@ -83,7 +86,7 @@ write_format(LlmqDraft *draft, LlmqSlice own)
 	if (format.kind == LLMQ_FORMAT_TEXT || llmq_slice_member(own, "responseMimeType").at != NULL)
 		return true;
 	llmq_write_member_text(out, "responseMimeType", "application/json");
-	/* responseSchema knows a part of JSON Schema only. */
+	/* responseSchema supports only a part of JSON Schema. */
 	if (format.kind == LLMQ_FORMAT_SCHEMA && llmq_slice_member(own, "responseSchema").at == NULL &&
 		llmq_slice_member(own, "responseJsonSchema").at == NULL)
 		llmq_write_member(out, "responseJsonSchema", format.schema);
@@ -119,7 +122,10 @@ write_thinking(LlmqDraft *draft, LlmqSlice own)
 	return true;
 }
 
-/* Tools of Gemini's own (googleSearch and the like) each stand alone, functions share one. */
+/*
+ * Writes the tools.  Each of Gemini's own (googleSearch and the like) is an element by itself,
+ * and all functions share one.
+ */
 static bool
 write_tools(LlmqDraft *draft)
 {
@@ -173,7 +179,10 @@ write_declarations(LlmqDraft *draft, LlmqSlice tools)
 	}
 }
 
-/* "parameters" knows a part of JSON Schema only: the other name takes all of it. */
+/*
+ * Writes a function.  "parameters" supports only a part of JSON Schema, the other name supports
+ * all of it.
+ */
 static void
 write_declaration(LlmqDraft *draft, LlmqSlice function)
 {

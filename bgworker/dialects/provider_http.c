@@ -1,6 +1,6 @@
 /*
  * provider_http.c
- *		The url and the headers of a call of a model.
+ *		Writes the URL and the headers of a call to a model.
  */
 #include "dialects/provider_private.h"
 
@@ -56,7 +56,7 @@ writer_of(const LlmqDraft *draft)
 							.secret = draft->target->credential};
 }
 
-/* Takes over what went wrong. */
+/* Copies the writer's error, if there is one, to the draft. */
 static bool
 conclude(LlmqDraft *draft, const LlmqHttpWriter *writer, bool written)
 {
@@ -97,6 +97,6 @@ add_idempotency(LlmqHttpWriter *writer, const LlmqTarget *target)
 	if (!llmq_http_check_name(writer, name, strlen(name)))
 		return false;
 	if (!llmq_http_is_clean(key))
-		return llmq_http_fail(writer, "The idempotency key holds a control character.");
+		return llmq_http_fail(writer, "The idempotency key contains a control character.");
 	return llmq_http_add_header(writer, name, "", key);
 }

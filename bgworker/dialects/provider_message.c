@@ -1,6 +1,6 @@
 /*
  * provider_message.c
- *		Takes messages in OpenAI form apart, for dialects that have another form.
+ *		Parses messages in OpenAI form, for dialects that have another form.
  */
 #include "dialects/provider_message.h"
 
@@ -114,7 +114,7 @@ read_member(LlmqDraft *draft, LlmqMessage *message, LlmqSlice key, LlmqSlice val
 		message->refusal = value;
 	else if (llmq_slice_equals(key, "function_call"))
 		return llmq_draft_fail(
-			draft, "messages[%d]: function_call is not known to %s: write it as tool_calls.",
+			draft, "messages[%d]: %s does not know function_call: write it as tool_calls.",
 			draft->message_number, llmq_api_name(draft->target->api));
 	return true;
 }
@@ -160,8 +160,7 @@ check_message(LlmqDraft *draft, const LlmqMessage *message)
 	if (calls != 0 && message->role != LLMQ_ROLE_ASSISTANT)
 		return llmq_draft_fail(draft, "messages[%d]: only an assistant has tool_calls.", number);
 	if (message->role == LLMQ_ROLE_TOOL && llmq_slice_kind(message->tool_call_id) != '"')
-		return llmq_draft_fail(draft, "messages[%d]: a tool's message needs a tool_call_id.",
-							   number);
+		return llmq_draft_fail(draft, "messages[%d]: a tool message needs a tool_call_id.", number);
 	if (content == 0 && calls == 0 && message->refusal.at == NULL)
 		return llmq_draft_fail(draft, "messages[%d]: it has no content.", number);
 	return true;
@@ -190,7 +189,7 @@ read_call(LlmqDraft *draft, LlmqSlice source, LlmqToolCall *call)
 		draft->message_number);
 }
 
-/* Equal words; jsonb writes equal strings in equal bytes. */
+/* Returns whether two strings are equal; jsonb writes equal strings as equal bytes. */
 static bool
 same_string(LlmqSlice a, LlmqSlice b)
 {

@@ -1,22 +1,25 @@
 /*
  * provider_message.h
- *		Takes messages in OpenAI form apart, for dialects that have another form.
+ *		Parses messages in OpenAI form, for dialects that have another form.
  *
- * Everything is a slice of the source: nothing is decoded unless a dialect needs
- * the meaning and not the words.  A shape that cannot be understood fails the
- * draft with a sentence that names the message by its place in the array.
+ * Everything is a slice of the source, and is decoded only where a dialect needs the decoded
+ * text.  A message that cannot be understood fails the draft with a sentence that gives the
+ * message's position in the array.
  */
 #ifndef LLMQ_PROVIDER_MESSAGE_H
 #define LLMQ_PROVIDER_MESSAGE_H
 
 #include "dialects/provider_private.h"
 
-/* Tool calls in one message; no provider allows as many, and finding one stays cheap. */
+/*
+ * The most tool calls in one message.  No provider allows as many, and it keeps finding one
+ * cheap.
+ */
 #define LLMQ_TOOL_CALLS_MAX 256
 
 typedef enum LlmqRole
 {
-	LLMQ_ROLE_SYSTEM, /* developer too */
+	LLMQ_ROLE_SYSTEM, /* or developer */
 	LLMQ_ROLE_USER,
 	LLMQ_ROLE_ASSISTANT,
 	LLMQ_ROLE_TOOL
@@ -39,7 +42,7 @@ typedef struct LlmqMessageWalk
 	LlmqSliceWalk at;
 	int count;
 	bool failed;
-	LlmqSlice last_calls; /* of the last assistant's message that has any */
+	LlmqSlice last_calls; /* of the last assistant message that has any */
 } LlmqMessageWalk;
 
 typedef enum LlmqPartKind
@@ -49,19 +52,19 @@ typedef enum LlmqPartKind
 	LLMQ_PART_IMAGE,
 	LLMQ_PART_AUDIO,
 	LLMQ_PART_FILE,
-	LLMQ_PART_OTHER /* not OpenAI's: perhaps the dialect's own */
+	LLMQ_PART_OTHER /* not OpenAI's; perhaps the dialect's own */
 } LlmqPartKind;
 
 typedef struct LlmqPart
 {
 	LlmqPartKind kind;
-	LlmqSlice source; /* the part itself; none when the content was a string */
+	LlmqSlice source; /* the part itself; none if the content was a string */
 	LlmqSlice text;	  /* TEXT and REFUSAL: a string */
 	/* IMAGE, AUDIO and FILE: either url (a string), or file_id, or media type and base64 data. */
 	LlmqSlice url;
 	LlmqSlice file_id;
 	LlmqSlice filename;
-	const char *media_type; /* not NUL-ended, likewise data */
+	const char *media_type; /* not NUL-terminated; the same holds for data */
 	size_t media_type_len;
 	const char *data;
 	size_t data_len;
@@ -84,7 +87,10 @@ extern bool llmq_message_next(LlmqDraft *draft, LlmqMessageWalk *walk, LlmqMessa
 typedef bool (*LlmqPartWriter)(LlmqDraft *draft, const LlmqPart *part);
 typedef bool (*LlmqToolCallWriter)(LlmqDraft *draft, const LlmqToolCall *call);
 
-/* Gives each part of the content, a string as one text part, to write; stops when it fails. */
+/*
+ * Calls `write` for each part of the content, where a string is one text part; stops when it
+ * fails.
+ */
 extern bool
 llmq_message_each_part(LlmqDraft *draft, const LlmqMessage *message, LlmqPartWriter write);
 
@@ -92,21 +98,21 @@ llmq_message_each_part(LlmqDraft *draft, const LlmqMessage *message, LlmqPartWri
 extern void llmq_part_write_inline(LlmqDraft *draft, const LlmqPart *part, const char *type_key,
 								   const char *data_key);
 
-/* Tells whether the content holds anything but empty text. */
+/* Returns whether the content has anything except empty text. */
 extern bool llmq_message_has_content(const LlmqMessage *message);
 
-/* Gives each tool call to write; stops when it fails. */
+/* Calls `write` for each tool call; stops when it fails. */
 extern bool
 llmq_message_each_call(LlmqDraft *draft, const LlmqMessage *message, LlmqToolCallWriter write);
 
 /*
- * Finds the call that a tool's message answers, among those of the last message
- * that had calls (each_call has read them).  False when it is not there.
+ * Finds the call that a tool message answers, among those of the last message with calls
+ * (which each_call has checked).  Returns false if it is not there.
  */
 extern bool llmq_message_find_call(LlmqDraft *draft, const LlmqMessageWalk *walk,
 								   const LlmqMessage *answer, LlmqToolCall *call);
 
-/* Reads a call's arguments as a JSON object; arguments that are "" are {}. */
+/* Reads the arguments of a call as a JSON object; "" counts as {}. */
 extern bool llmq_tool_call_object(LlmqDraft *draft, const LlmqToolCall *call, LlmqSlice *object);
 
 #endif /* LLMQ_PROVIDER_MESSAGE_H */

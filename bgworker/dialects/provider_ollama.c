@@ -1,12 +1,11 @@
 /*
  * provider_ollama.c
- *		Ollama's own chat (/api/chat; its /v1 is openai_chat).
+ *		Writes requests for Ollama's own chat (/api/chat; its /v1 is openai_chat).
  *
- * A message's content is one text with the images beside it, a call's arguments
- * are an object, and what samples stands in options.  What the job gives in
- * Ollama's own form (options, format, think) stands, and beats the same in
- * OpenAI's form.  Texts of one message are joined without a separator, as those of
- * an answer are.
+ * The content of a message is one text, with the images next to it.  The arguments of a call
+ * are an object, and sampling params go into options.  What the job gives in Ollama's own form
+ * (options, format, think) is kept, and takes precedence over the same in OpenAI's form.  The
+ * texts of one message are joined without a separator, as in answers.
  * https://github.com/ollama/ollama/blob/main/docs/api.md
  */
 #include "dialects/provider_message.h"
@@ -36,7 +35,10 @@ const LlmqDialect llmq_dialect_ollama = {
 	.write_body = write_body,
 };
 
-/* Ollama ignores these at the top level, so nobody means them there. */
+/*
+ * Params that move into options.  Ollama ignores them at the top level, so nobody wants them
+ * there.
+ */
 static const LlmqRename renames[] = {
 	{"temperature", "temperature"},
 	{"top_p", "top_p"},
@@ -64,7 +66,7 @@ write_body(LlmqDraft *draft)
 		return false;
 	write_think(draft);
 	llmq_param_write_rest(draft);
-	/* Said always: Ollama streams unless told not to. */
+	/* Always written, because Ollama streams unless stream is false. */
 	llmq_write_key(out, "stream");
 	llmq_write_raw(out, draft->target->stream ? "true" : "false");
 	llmq_write_close(out, '}');
@@ -157,7 +159,7 @@ add_text(LlmqDraft *draft, const LlmqPart *part)
 			llmq_write_string_add_slice(&draft->body, part->text);
 			return true;
 		case LLMQ_PART_IMAGE:
-			return true; /* written beside the content */
+			return true; /* written next to the content */
 		case LLMQ_PART_AUDIO:
 		case LLMQ_PART_FILE:
 		case LLMQ_PART_OTHER:
@@ -174,7 +176,7 @@ write_image(LlmqDraft *draft, const LlmqPart *part)
 		return true;
 	if (part->data == NULL)
 		return llmq_draft_fail(
-			draft, "messages[%d]: ollama_chat fetches no image: give it as a data: URL.",
+			draft, "messages[%d]: ollama_chat does not fetch images: give it as a data: URL.",
 			draft->message_number);
 	llmq_write_text_len(&draft->body, part->data, part->data_len);
 	return true;
@@ -199,7 +201,10 @@ write_tool_call(LlmqDraft *draft, const LlmqToolCall *call)
 	return true;
 }
 
-/* Older servers know an answer by its tool's name, newer ones by the call's id too. */
+/*
+ * Writes the name of the tool.  Older servers match an answer by that name, newer ones also by
+ * the id of the call.
+ */
 static void
 write_tool_name(LlmqDraft *draft, const LlmqMessageWalk *walk, const LlmqMessage *message)
 {
@@ -250,7 +255,7 @@ write_format(LlmqDraft *draft)
 	return true;
 }
 
-/* Ollama knows low, medium and high, and false for none. */
+/* Writes think.  Ollama has low, medium and high, and false for none. */
 static void
 write_think(LlmqDraft *draft)
 {

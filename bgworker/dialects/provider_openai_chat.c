@@ -1,10 +1,10 @@
 /*
  * provider_openai_chat.c
- *		Chat completions: OpenAI's, and what speaks like it (vLLM, llama.cpp,
+ *		Writes requests for OpenAI's chat completions, and compatible APIs (vLLM, llama.cpp,
  *		OpenRouter, Ollama's /v1, Azure).
  *
- * submit's arguments are in this form already, so everything passes as it
- * stands: compatible servers have params of their own.
+ * The arguments of submit are already in this form, so everything passes unchanged, including
+ * the additional params of compatible servers.
  * https://platform.openai.com/docs/api-reference/chat/create
  */
 #include "dialects/provider_private.h"
@@ -37,7 +37,7 @@ write_body(LlmqDraft *draft)
 		llmq_write_key(out, "stream");
 		llmq_write_raw(out, "true");
 		llmq_write_key(out, "stream_options");
-		/* Without it a streamed answer does not say what it cost. */
+		/* Without this a streamed answer does not report its usage. */
 		if (stream_options.at == NULL)
 			llmq_write_raw(out, "{\"include_usage\":true}");
 		else

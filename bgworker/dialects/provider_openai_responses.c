@@ -1,10 +1,10 @@
 /*
  * provider_openai_responses.c
- *		OpenAI's Responses: the conversation.
+ *		Writes requests for OpenAI's Responses: the conversation.
  *
- * submit's system becomes instructions; messages become items, a call and its
- * answer an item each.  A job may give params.input in this form instead of
- * messages.  The params are in provider_responses_params.c.
+ * The system that submit takes becomes instructions.  Messages become items; a call and its
+ * answer are an item each.  A job may give params.input in this form instead of messages.  The
+ * params are in provider_responses_params.c.
  * https://platform.openai.com/docs/api-reference/responses/create
  */
 #include "dialects/provider_responses.h"
@@ -159,7 +159,7 @@ write_call_output(LlmqDraft *draft, const LlmqMessageWalk *walk, const LlmqMessa
 	LlmqToolCall call;
 	bool custom = llmq_message_find_call(draft, walk, message, &call) && call.custom;
 
-	/* The call may also stand in an earlier response (previous_response_id). */
+	/* The call may also be in an earlier response (previous_response_id). */
 	llmq_write_open(out, '{');
 	llmq_write_member_text(out, "type",
 						   custom ? "custom_tool_call_output" : "function_call_output");

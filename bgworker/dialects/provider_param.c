@@ -1,7 +1,7 @@
 /*
  * provider_param.c
- *		Params: taken by name, read where OpenAI's form must be understood, and
- *		written at the top level when no dialect took them.
+ *		Params: they are taken by name, parsed where a dialect must understand OpenAI's form,
+ *		and written at the top level if the dialect did not take them.
  */
 #include "dialects/provider_private.h"
 
@@ -103,7 +103,7 @@ llmq_param_take_tools(LlmqDraft *draft, LlmqSlice *tools)
 		bool named = llmq_slice_kind(llmq_slice_member(function, "name")) == '"';
 
 		if (llmq_slice_kind(tool) != '{')
-			return llmq_draft_fail(draft, "params.tools must hold objects only.");
+			return llmq_draft_fail(draft, "params.tools must contain objects only.");
 		if (function.at != NULL && !named)
 			return llmq_draft_fail(draft, "params.tools: a function needs a name.");
 	}

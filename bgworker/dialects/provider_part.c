@@ -1,10 +1,10 @@
 /*
  * provider_part.c
- *		Takes a message's content apart: text, images, sound, files.
+ *		Parses the content of a message: text, images, audio, files.
  *
- * What is inline comes as a data: URL or as base64 with a format's name; a
- * dialect gets the media type and the base64 either way, in place where the
- * source holds no escape.
+ * Inline data comes as a data: URL, or as base64 with the name of a format.  A dialect gets the
+ * media type and the base64 in both cases; they are not copied unless the source contains
+ * escapes.
  */
 #include "dialects/provider_message.h"
 
@@ -141,7 +141,8 @@ read_file(LlmqDraft *draft, LlmqPart *part)
 		   fail_part(draft, "a file part needs file_data or file_id");
 }
 
-/* data:<media type>[;parameters];base64,<data> (RFC 2397); other encodings are not in use. */
+/* Reads data:<media type>[;parameters];base64,<data> (RFC 2397).  Other encodings are not in use.
+ */
 static bool
 read_data_url(LlmqDraft *draft, LlmqPart *part, LlmqSlice string)
 {
@@ -168,7 +169,7 @@ read_data_url(LlmqDraft *draft, LlmqPart *part, LlmqSlice string)
 	return part->media_type_len > 0 || fail_part(draft, "a data: URL must name its media type");
 }
 
-/* An escape in the first five letters is nobody's writing. */
+/* Returns whether a string is a data: URL.  Nobody writes the first five letters with an escape. */
 static bool
 is_data_url(LlmqSlice string)
 {

@@ -1,6 +1,6 @@
 /*
  * provider_responses.h
- *		The two halves of the dialect of OpenAI's Responses: conversation and params.
+ *		The two halves of the dialect for OpenAI's Responses: conversation and params.
  */
 #ifndef LLMQ_PROVIDER_RESPONSES_H
 #define LLMQ_PROVIDER_RESPONSES_H

@@ -1,10 +1,10 @@
 /*
  * provider_responses_params.c
- *		OpenAI's Responses: the params.
+ *		Writes requests for OpenAI's Responses: the params.
  *
- * What chat completions keep under a member of its own (function, json_schema)
- * is flat here.  A param in the form of Responses (text, reasoning) stands, and
- * beats the same in the form of chat completions.
+ * What chat completions nest in a member of its own (function, json_schema) is flat here.  A
+ * param in the form of Responses (text, reasoning) is kept, and takes precedence over the same
+ * in the form of chat completions.
  */
 #include "dialects/provider_responses.h"
 
@@ -105,7 +105,10 @@ write_tools(LlmqDraft *draft)
 	return true;
 }
 
-/* The members of function or custom move up; a tool that has neither is flat already. */
+/*
+ * Writes a tool.  The members of function or custom move up; a tool without either is flat
+ * already.
+ */
 static void
 write_tool(LlmqDraft *draft, LlmqSlice tool)
 {
@@ -121,7 +124,7 @@ write_tool(LlmqDraft *draft, LlmqSlice tool)
 	llmq_write_open(out, '{');
 	llmq_write_member_text(out, "type", function.at != NULL ? "function" : "custom");
 	llmq_write_members(out, function.at != NULL ? function : custom);
-	/* Not said, it means false in chat completions and true here. */
+	/* If it is missing, it means false in chat completions and true here. */
 	if (function.at != NULL && llmq_slice_member(function, "strict").at == NULL)
 	{
 		llmq_write_key(out, "strict");

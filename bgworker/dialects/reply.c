@@ -2,10 +2,10 @@
  * reply.c
  *		Reads one HTTP answer of a provider: the driver.
  *
- * The body of a 2xx to a request for a stream is split into frames as it comes;
- * any other body is kept, and read as one document at the end.  A stream may
- * turn out to be a document (an error sent as plain JSON), so a body that begins
- * like JSON is kept as long as no frame was seen.
+ * When a stream was asked for, the body of a 2xx is split into frames as it arrives; any other
+ * body is kept, and read as one document at the end.  A stream may turn out to be a document
+ * (an error sent as plain JSON), so a body that begins like JSON is kept until the first
+ * frame.
  */
 #include "dialects/reply_private.h"
 
@@ -14,7 +14,7 @@
 
 #include "json/json_text.h"
 
-/* Of a body that is neither frames nor JSON this much is kept, for the error message. */
+/* How much is kept of a body that is neither frames nor JSON, for the error message. */
 #define EXCERPT_BYTES 4096
 
 /* A frame's brackets, commas and replaced bytes, per byte of the body (see reply_answer.c). */
@@ -109,7 +109,7 @@ void
 llmq_reply_header(LlmqReply *reply, const char *name, size_t name_len, const char *value,
 				  size_t value_len)
 {
-	/* What comes behind the body is a trailer. */
+	/* A header after the body is a trailer. */
 	if (reply->bytes_in > 0)
 		return;
 	while (value_len > 0 && (*value == ' ' || *value == '\t'))
@@ -165,7 +165,7 @@ llmq_reply_finish(LlmqReply *reply, LlmqTransferEnd end, const char *detail, int
 	else
 	{
 		read_document(reply);
-		/* An error to a request for a stream may come as a frame. */
+		/* An error may come as a frame when a stream was asked for. */
 		if (reply->document == LLMQ_DOCUMENT_NONE && reply->streamed && reply->body.len > 0 &&
 			llmq_sse_feed(&reply->sse, reply->body.data, reply->body.len))
 			llmq_sse_end(&reply->sse);
@@ -214,14 +214,14 @@ dialect_of(LlmqApi api)
 	return &llmq_reply_openai_chat;
 }
 
-/* Tells whether the body is split into frames as it comes. */
+/* Returns whether the body is split into frames as it arrives. */
 static bool
 is_split(const LlmqReply *reply)
 {
 	return reply->streamed && reply->status >= 200 && reply->status <= 299;
 }
 
-/* Passes over a byte order mark at the start of the body, in whatever portions it comes. */
+/* Takes bytes of the body, and skips a byte order mark at its start, however it is split. */
 static void
 feed(LlmqReply *reply, const char *bytes, size_t len)
 {
@@ -265,7 +265,7 @@ feed_stream(LlmqReply *reply, const char *bytes, size_t len)
 		reply->done = true;
 }
 
-/* Takes a frame from the splitter; false: read no more. */
+/* Takes a frame from the splitter; false to stop reading. */
 static bool
 take_frame(void *user, char *data, size_t len, bool whole)
 {
@@ -301,14 +301,14 @@ take_frame(void *user, char *data, size_t len, bool whole)
 	return read_frame(reply, root);
 }
 
-/* A malformed frame ends the reading; behind the marker it does nothing else. */
+/* Handles a malformed frame: it ends the reading, and after the marker nothing else. */
 static bool
 refuse_frame(LlmqReply *reply, const char *data, size_t len, bool marked)
 {
 	if (marked)
 		return false;
 	reply->malformed = true;
-	/* What is refused is shown. */
+	/* The refused frame is kept for the error message. */
 	if (is_split(reply))
 	{
 		llmq_buffer_reset(&reply->body);
@@ -317,7 +317,7 @@ refuse_frame(LlmqReply *reply, const char *data, size_t len, bool marked)
 	return false;
 }
 
-/* Reads a frame; once the marker was read only what it adds to the answer counts. */
+/* Reads a frame; after the marker only what it adds to the answer counts. */
 static bool
 read_frame(LlmqReply *reply, LlmqSlice root)
 {

@@ -1,9 +1,9 @@
 /*
  * reply_answer.c
- *		What a provider's answer says, the same for every dialect.
+ *		What a provider's answer says, in a form common to all dialects.
  *
- * Choices and calls are bounded in number, so that looking one up by its index
- * for every frame stays cheap whatever a provider sends.
+ * The number of choices and calls is limited, so that finding one by its index for every frame
+ * stays cheap, whatever a provider sends.
  */
 #include "dialects/reply_answer.h"
 
@@ -12,19 +12,21 @@
 #include "json/json_text.h"
 #include "json/json_write.h"
 
-/* No provider gives as many; beyond, the answer has not the dialect's shape. */
+/* An answer with more does not have the dialect's shape; no provider gives as many. */
 #define CHOICES_MAX 256
 #define CALLS_MAX	1024
 
-/* Bytes that one byte of a body can become, at most: U+FFFD for each, and quotes around a number.
+/*
+ * How many bytes one byte of a body can become at most: U+FFFD for each, and quotes around a
+ * number.
  */
 #define GROWTH_MAX 4
 #define GROWTH_MIN 65536
 
-/* Bytes that one byte of text can become in a JSON string: \u0001. */
+/* How many bytes one byte of text can become in a JSON string: \u0001. */
 #define ESCAPE_MAX 6
 
-/* Names that mean the same wherever they stand; a NULL name ends the list. */
+/* Names that mean the same in all dialects; a NULL name ends the list. */
 static const LlmqReasonName shared_reasons[] = {
 	{"length", LLMQ_REASON_LENGTH},
 	{"model_length", LLMQ_REASON_LENGTH},
@@ -32,7 +34,7 @@ static const LlmqReasonName shared_reasons[] = {
 	{"max_output_tokens", LLMQ_REASON_LENGTH},
 	{"MAX_TOKENS", LLMQ_REASON_LENGTH},
 	{"model_context_window_exceeded", LLMQ_REASON_LENGTH},
-	/* A retry would pay for the whole turn again. */
+	/* A retry would cost the whole turn again. */
 	{"pause_turn", LLMQ_REASON_LENGTH},
 	{"content_filter", LLMQ_REASON_FILTER},
 	{NULL, LLMQ_REASON_NONE},
@@ -188,7 +190,7 @@ llmq_answer_find_call(const LlmqChoice *choice, int64_t index)
 
 	if (index < 0)
 		return NULL;
-	/* The last of this index counts, and most often it is the last of all. */
+	/* The last one with this index counts, and usually it is the last of all. */
 	if (call != NULL && call->index == index)
 		return call;
 	for (call = choice->calls; call != NULL; call = call->next)
@@ -312,7 +314,7 @@ find_reason(const LlmqReasonName *names, LlmqSlice reason)
 	return names->reason;
 }
 
-/* What a buffer may need at most for text of this answer. */
+/* Returns how much a buffer may need at most for text of this answer. */
 static size_t
 room(const LlmqAnswer *answer)
 {
@@ -355,7 +357,7 @@ free_calls(LlmqAnswer *answer, LlmqChoice *choice)
 	choice->last_call = NULL;
 }
 
-/* Writes one call; a call without an id gets one, since its answer must name it. */
+/* Writes one call.  A call without an id gets one, because its answer must refer to it. */
 static void
 write_call(LlmqAnswer *answer, LlmqBuffer *out, const LlmqAnswerCall *call, int number)
 {

@@ -4,9 +4,9 @@
  *
  * https://docs.anthropic.com/en/api/messages and /en/docs/build-with-claude/streaming
  *
- * A stream brings content blocks, each begun, added to by deltas, and ended;
- * a tool's input comes as pieces of JSON.  Input is counted without what the
- * cache took part in, so the three counts make up the input.
+ * A stream consists of content blocks; each has a beginning, deltas that add to it, and an
+ * end.  The input of a tool comes as pieces of JSON.  input_tokens does not include tokens that
+ * were read from the cache or written to it, so the three counts add up to the input.
  */
 #include "dialects/reply_dialect.h"
 
@@ -43,7 +43,7 @@ read_anthropic(LlmqAnswer *answer, LlmqSlice root, bool frame)
 	return true;
 }
 
-/* Reads an event; those of other types are passed over, there will be new ones. */
+/* Reads an event.  Unknown types are ignored, because new ones will be added. */
 static bool
 read_event(LlmqAnswer *answer, LlmqSlice event)
 {
@@ -76,7 +76,7 @@ read_event(LlmqAnswer *answer, LlmqSlice event)
 	return true;
 }
 
-/* Thinking, signatures and citations are no text. */
+/* Reads a delta.  Thinking, signatures and citations are not text. */
 static bool
 read_delta(LlmqAnswer *answer, LlmqSlice event)
 {
@@ -94,7 +94,7 @@ read_delta(LlmqAnswer *answer, LlmqSlice event)
 	{
 		LlmqAnswerCall *call = llmq_answer_find_call(choice, index);
 
-		/* The input of a server's tool is not for us. */
+		/* The input of a server-side tool is not for us. */
 		llmq_answer_call_add(answer, call, none, none, llmq_slice_member(delta, "partial_json"));
 	}
 	return true;
@@ -135,7 +135,10 @@ read_block(LlmqAnswer *answer, LlmqSlice block, int64_t index)
 	if (call == NULL)
 		return false;
 	call->index = index;
-	/* A stream begins with an empty input, to which the deltas do not add. */
+	/*
+	 * A stream begins with an empty input object, which is not part of what the deltas add up
+	 * to.
+	 */
 	if (index >= 0 && llmq_slice_kind(input) == '{' && llmq_slice_count(input) == 0)
 		input = (LlmqSlice){NULL, 0};
 	llmq_answer_call_add(answer, call, llmq_slice_member(block, "id"),

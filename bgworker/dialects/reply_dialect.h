@@ -1,6 +1,6 @@
 /*
  * reply_dialect.h
- *		A dialect as the driver of replies sees it: how to read a JSON value.
+ *		A dialect as the driver of replies sees it: how it reads a JSON value.
  */
 #ifndef LLMQ_REPLY_DIALECT_H
 #define LLMQ_REPLY_DIALECT_H
@@ -13,8 +13,8 @@ typedef struct LlmqReplyDialect
 	const LlmqReasonName *reasons;
 
 	/*
-	 * Reads an object, a whole document or a frame, into the answer.  False: it
-	 * has not the dialect's shape.  Errors are not its business.
+	 * Reads an object, which is a whole document or a frame, into the answer.  Returns false if
+	 * it does not have the dialect's shape.  Errors of the provider are found elsewhere.
 	 */
 	bool (*read)(LlmqAnswer *answer, LlmqSlice root, bool frame);
 } LlmqReplyDialect;
@@ -26,7 +26,7 @@ extern const LlmqReplyDialect llmq_reply_gemini;
 extern const LlmqReplyDialect llmq_reply_ollama;
 extern const LlmqReplyDialect llmq_reply_embeddings;
 
-/* Reads usage as Chat Completions and Embeddings give it (reply_openai_chat.c). */
+/* Reads usage in the form of Chat Completions and Embeddings (reply_openai_chat.c). */
 extern void llmq_reply_read_usage(LlmqAnswer *answer, LlmqSlice usage);
 
 #endif /* LLMQ_REPLY_DIALECT_H */

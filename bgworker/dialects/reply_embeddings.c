@@ -1,11 +1,11 @@
 /*
  * reply_embeddings.c
- *		Reads answers of OpenAI's Embeddings and of what is compatible.
+ *		Reads answers of OpenAI's Embeddings and of compatible APIs.
  *
  * https://platform.openai.com/docs/api-reference/embeddings
  *
- * A vector stored beside the wrong text is worse than a failure: there must be
- * exactly one for each input, of numbers that a float4 holds, all of one length.
+ * A vector stored with the wrong text is worse than a failure.  So there must be exactly one
+ * for each input, all of the same length, with numbers that fit into a float4.
  */
 #include "dialects/reply_dialect.h"
 
@@ -14,7 +14,7 @@
 
 #include "json/json_text.h"
 
-/* Beside its numbers and commas a vector has "{" and "},". */
+/* In addition to its numbers and commas a vector has "{" and "},". */
 #define BRACKETS 3
 
 static bool read_embeddings(LlmqAnswer *answer, LlmqSlice root, bool frame);
@@ -46,7 +46,7 @@ read_embeddings(LlmqAnswer *answer, LlmqSlice root, bool frame)
 		   write_vectors(answer, vectors);
 }
 
-/* Puts each vector where its input is. */
+/* Puts each vector at the position of its input. */
 static bool
 place_vectors(LlmqAnswer *answer, LlmqSlice data, LlmqSlice *vectors)
 {
@@ -102,8 +102,8 @@ write_vectors(LlmqAnswer *answer, const LlmqSlice *vectors)
 }
 
 /*
- * Numbers keep their spelling, which float4 reads as JSON does.  It refuses one
- * that is too small for it, though; that one is written as the zero it is.
+ * Writes a vector.  Numbers keep their spelling, which float4 reads in the same way as JSON.
+ * But float4 refuses a number that is too small for it; that one is written as zero.
  */
 static bool
 write_vector(LlmqBuffer *out, LlmqSlice vector)

@@ -1,9 +1,9 @@
 /*
  * reply_error.c
- *		Finds a provider's error object and says what class of error it is.
+ *		Finds a provider's error object and determines the class of the error.
  *
- * Providers name the same trouble in different places: the names, numbers and
- * phrases below are those of test/cases/README.md.
+ * Providers report the same problem in different places.  The names, numbers and phrases below
+ * are those of test/cases/README.md.
  */
 #include "dialects/reply_private.h"
 
@@ -18,13 +18,16 @@
 
 #define LENGTH_OF(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Quota ids stand four levels deep in an error of Google's. */
+/* How deep quota ids are looked for; in Google's errors they are four levels deep. */
 #define QUOTA_DEPTH_MAX 8
 
-/* Names, in order: code, type, status, innererror.code, and code and status beside the object. */
+/*
+ * The names, in order: code, type, status, innererror.code, and code and status next to the
+ * object.
+ */
 #define NAMES_MAX 6
 
-/* A longer string, escaped as it may be, is none of the names. */
+/* A longer string, even if escaped, is none of the names. */
 #define NAME_BYTES_MAX 256
 
 typedef struct ErrorName
@@ -155,7 +158,7 @@ llmq_reply_error_in_success(const LlmqReply *reply)
 		class = class_of_status(error->number);
 	if ((class == LLMQ_ERROR_NONE || class == LLMQ_ERROR_BAD_REQUEST) && error->context)
 		return LLMQ_ERROR_CONTEXT_LENGTH;
-	/* A request that has been answered in part cannot have been invalid. */
+	/* A request that was partly answered cannot have been invalid. */
 	if (class == LLMQ_ERROR_BAD_REQUEST && error->bare && llmq_answer_has_text(&reply->answer))
 		return LLMQ_ERROR_INVALID_RESPONSE;
 	return class == LLMQ_ERROR_NONE ? LLMQ_ERROR_INVALID_RESPONSE : class;
@@ -179,7 +182,7 @@ llmq_reply_error_by_status(const LlmqReply *reply)
 	return error->context ? LLMQ_ERROR_CONTEXT_LENGTH : class;
 }
 
-/* An object, or a string that is not empty. */
+/* Returns whether a value can be an error: an object, or a string that is not empty. */
 static bool
 is_error(LlmqSlice value)
 {
@@ -187,7 +190,7 @@ is_error(LlmqSlice value)
 		   (llmq_slice_kind(value) == '"' && !llmq_slice_equals(value, ""));
 }
 
-/* Finds the error object, and the object that it stands in. */
+/* Finds the error object, and the object that contains it. */
 static bool
 locate(const LlmqReply *reply, LlmqSlice root, LlmqSlice *error, LlmqSlice *beside)
 {
@@ -264,7 +267,10 @@ read_message(LlmqReply *reply, LlmqSlice message)
 		found->context = true;
 }
 
-/* "type.googleapis.com/google.rpc.RetryInfo": what counts stands behind the last slash. */
+/*
+ * Checks for "type.googleapis.com/google.rpc.RetryInfo"; only the part after the last slash
+ * counts.
+ */
 static bool
 is_retry_info(LlmqReply *reply, LlmqSlice type)
 {
@@ -300,7 +306,7 @@ read_retry_hint(LlmqReply *reply, LlmqSlice details)
 	}
 }
 
-/* Looks for a limit per day, which no waiting within a job will cure. */
+/* Looks for a daily limit: waiting within a job does not help against it. */
 static bool
 has_daily_quota(LlmqReply *reply, LlmqSlice value, int depth)
 {

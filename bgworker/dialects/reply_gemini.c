@@ -4,8 +4,8 @@
  *
  * https://ai.google.dev/api/generate-content
  *
- * A frame of a stream is a response like a document, with the next parts of each
- * candidate.  A blocked prompt has no candidates and says so in promptFeedback.
+ * A frame of a stream is a response like a document, with the next parts of each candidate.
+ * For a blocked prompt there are no candidates, and promptFeedback gives the reason.
  */
 #include "dialects/reply_dialect.h"
 
@@ -67,7 +67,7 @@ read_candidate(LlmqAnswer *answer, LlmqSlice candidate, int64_t position, bool f
 		(llmq_slice_given(content) && llmq_slice_kind(content) != '{') ||
 		(llmq_slice_given(parts) && llmq_slice_kind(parts) != '['))
 		return false;
-	/* In a document, candidates of one index are still two. */
+	/* In a document, two candidates with the same index are still two. */
 	choice = frame ? llmq_answer_choice(answer, index) : llmq_answer_add_choice(answer, index);
 	if (choice == NULL || !read_parts(answer, choice, parts))
 		return false;
@@ -102,7 +102,7 @@ read_parts(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice parts)
 	return true;
 }
 
-/* Whatever the reason for a block is called, the prompt was filtered. */
+/* Reads promptFeedback.  Whatever the name of the reason, the prompt was filtered. */
 static bool
 read_blocked(LlmqAnswer *answer, LlmqSlice feedback)
 {

@@ -1,9 +1,9 @@
 /*
  * reply_hint.c
- *		The retry hint: how long a provider asks us to wait.
+ *		Finds the retry hint: how long a provider asks us to wait.
  *
- * The places are tried in the order of test/cases/README.md ("Delay"); what
- * cannot be read, is negative or absurd is passed over.
+ * The places are tried in the order of test/cases/README.md ("Delay").  A value that cannot be
+ * read, is negative or absurd is ignored.
  */
 #include "dialects/reply_private.h"
 
@@ -38,7 +38,10 @@ llmq_reply_retry_hint(const LlmqReply *reply, int64_t now_us)
 	return reply->status == 429 ? llmq_reply_exhausted(reply) : -1;
 }
 
-/* The resets of the kinds of which nothing remains; while something does, a reset says nothing. */
+/*
+ * Looks at the resets of the kinds of which nothing remains; the others do not mean that we
+ * must wait.
+ */
 int64_t
 llmq_reply_exhausted(const LlmqReply *reply)
 {
@@ -69,7 +72,10 @@ llmq_reply_exhausted(const LlmqReply *reply)
 	return longest;
 }
 
-/* How long until a limit is whole again: a duration, or a time by our clock or the answer's. */
+/*
+ * Reads how long it takes until a full limit is available again: a duration, or a time by our
+ * clock or the answer's.
+ */
 static bool
 read_reset(const LlmqReply *reply, LlmqHeader header, int64_t now_us, int64_t *us)
 {
@@ -116,12 +122,12 @@ llmq_reply_left(const LlmqReply *reply, LlmqVerdict *verdict, int64_t now_us)
 		int64_t remaining;
 		int64_t reset;
 
-		/* A number is read in parts of its unit. */
+		/* The count is read in millionths, like a duration. */
 		if (!read_number(reply, kinds[i].remaining, US_PER_SECOND, &remaining) ||
 			!read_reset(reply, kinds[i].reset, now_us, &reset))
 			continue;
 		remaining = remaining / US_PER_SECOND / kinds[i].of_a_call;
-		/* The slowest pace is the one that is meant. */
+		/* The slowest pace counts. */
 		if (verdict->left_calls < 0 || (double) reset * (double) (verdict->left_calls + 1) >
 										   (double) verdict->left_for_us * (double) (remaining + 1))
 		{

@@ -4,8 +4,8 @@
  *
  * https://github.com/ollama/ollama/blob/main/docs/api.md
  *
- * A stream is one JSON object a line; the last has done true, the reason and the
- * counts.  Tool calls come whole, without ids.
+ * A stream is one JSON object per line.  The last one has done true, the reason and the counts.
+ * Tool calls come complete, and without ids.
  */
 #include "dialects/reply_dialect.h"
 

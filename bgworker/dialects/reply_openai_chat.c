@@ -1,11 +1,11 @@
 /*
  * reply_openai_chat.c
- *		Reads answers of OpenAI's Chat Completions and of what is compatible.
+ *		Reads answers of OpenAI's Chat Completions and of compatible APIs.
  *
  * https://platform.openai.com/docs/api-reference/chat
  *
- * Streams bring deltas: text is added up, tool calls are found by their index.
- * Usage stands beside the choices, in whichever chunk the server likes.
+ * Streams consist of deltas: texts are joined, and tool calls are found by their index.  Usage
+ * is next to the choices, in any chunk.
  */
 #include "dialects/reply_dialect.h"
 
@@ -51,7 +51,7 @@ read_chat(LlmqAnswer *answer, LlmqSlice root, bool frame)
 	return frame || position > 0;
 }
 
-/* Reads a choice: its message, or what a chunk adds to it. */
+/* Reads a choice: its message, or what a chunk adds to that. */
 static bool
 read_choice(LlmqAnswer *answer, LlmqSlice from, int64_t position, bool frame)
 {
@@ -61,7 +61,7 @@ read_choice(LlmqAnswer *answer, LlmqSlice from, int64_t position, bool frame)
 
 	if (llmq_slice_kind(from) != '{')
 		return false;
-	/* In a document, choices of one index are still two. */
+	/* In a document, two choices with the same index are still two. */
 	choice = frame ? llmq_answer_choice(answer, index) : llmq_answer_add_choice(answer, index);
 	if (choice == NULL)
 		return false;
@@ -81,7 +81,7 @@ read_choice(LlmqAnswer *answer, LlmqSlice from, int64_t position, bool frame)
 	return true;
 }
 
-/* Content is text, or an array of parts of which some are text. */
+/* Reads the content, which is text, or an array of parts of which some are text. */
 static bool
 read_content(LlmqChoice *choice, LlmqSlice content)
 {
@@ -151,8 +151,8 @@ read_call(LlmqAnswer *answer, LlmqAnswerCall *call, LlmqSlice from)
 }
 
 /*
- * Finds the call that a delta belongs to.  Some servers give every call the
- * index 0, or none: then an id of its own tells a new call.
+ * Finds the call that a delta belongs to.  Some servers give all calls the index 0, or no
+ * index; then a different id means a new call.
  */
 static LlmqAnswerCall *
 find_call(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice delta)
@@ -172,7 +172,7 @@ find_call(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice delta)
 	return call;
 }
 
-/* The older form of a tool call: one, without an id. */
+/* Reads the older form of a tool call: there is only one, without an id. */
 static void
 read_function(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice function, bool frame)
 {

@@ -4,8 +4,8 @@
  *
  * https://platform.openai.com/docs/api-reference/responses
  *
- * A stream brings deltas and ends with an event that holds the whole response;
- * what stands there beats the deltas.
+ * A stream consists of deltas and ends with an event that contains the whole response, which
+ * takes precedence over the deltas.
  */
 #include "dialects/reply_dialect.h"
 
@@ -20,7 +20,7 @@ static bool read_message(LlmqChoice *choice, LlmqSlice content);
 static void read_reason(LlmqAnswer *answer, LlmqSlice status, LlmqSlice response);
 static void read_head(LlmqAnswer *answer, LlmqSlice response);
 
-/* The reason of an incomplete response stands elsewhere; see read_reason. */
+/* The reason of an incomplete response is elsewhere; see read_reason. */
 static const LlmqReasonName reasons[] = {
 	{"completed", LLMQ_REASON_STOP},
 	{NULL, LLMQ_REASON_NONE},
@@ -46,7 +46,7 @@ read_responses(LlmqAnswer *answer, LlmqSlice root, bool frame)
 	return true;
 }
 
-/* Reads an event; those of other types are passed over, there will be new ones. */
+/* Reads an event.  Unknown types are ignored, because new ones will be added. */
 static bool
 read_event(LlmqAnswer *answer, LlmqSlice event)
 {
@@ -61,7 +61,7 @@ read_event(LlmqAnswer *answer, LlmqSlice event)
 	{
 		LlmqSlice item = llmq_slice_member(event, "item");
 
-		/* The text of a message has come in deltas. */
+		/* The text of a message has already come in deltas. */
 		return llmq_slice_equals(llmq_slice_member(item, "type"), "message") ||
 			   read_item(answer, llmq_answer_choice(answer, 0), item);
 	}
@@ -72,7 +72,7 @@ read_event(LlmqAnswer *answer, LlmqSlice event)
 	return true;
 }
 
-/* The status that a terminal event stands for, as JSON. */
+/* Returns the status that a terminal event stands for, as JSON. */
 static LlmqSlice
 status_of_type(LlmqSlice type)
 {
@@ -117,7 +117,7 @@ read_response(LlmqAnswer *answer, LlmqSlice response)
 	{
 		LlmqSlice status = llmq_slice_member(response, "status");
 
-		/* What did not complete may have no output. */
+		/* A response that did not complete may have no output. */
 		return llmq_slice_kind(status) == '"' && !llmq_slice_equals(status, "completed");
 	}
 	if (llmq_slice_kind(output) != '[')
@@ -130,7 +130,10 @@ read_response(LlmqAnswer *answer, LlmqSlice response)
 	return true;
 }
 
-/* Messages and calls of the user's tools; the server's own tools and reasoning say nothing. */
+/*
+ * Reads messages and calls of the user's tools.  Items of server-side tools and reasoning are
+ * ignored.
+ */
 static bool
 read_item(LlmqAnswer *answer, LlmqChoice *choice, LlmqSlice item)
 {
@@ -174,7 +177,7 @@ read_message(LlmqChoice *choice, LlmqSlice content)
 	return true;
 }
 
-/* An incomplete response says in its details why. */
+/* Reads the reason.  For an incomplete response it is in the details. */
 static void
 read_reason(LlmqAnswer *answer, LlmqSlice status, LlmqSlice response)
 {

@@ -2,8 +2,8 @@
  * reply_verdict.c
  *		Judges an answer by the rules of test/cases/README.md and fills in the verdict.
  *
- * The rules are ordered, the first that matches wins; classify() follows them in
- * their order.  A verdict for which there was no memory is `internal`.
+ * The rules are ordered, and the first that matches wins; classify() follows their order.  When
+ * out of memory, the class is `internal`.
  */
 #include "dialects/reply_private.h"
 
@@ -80,7 +80,7 @@ is_success_status(int status)
 	return status >= 200 && status <= 299;
 }
 
-/* Rules 1 to 5. */
+/* Applies rules 1 to 5. */
 static LlmqErrorClass
 classify(const LlmqReply *reply, LlmqTransferEnd end)
 {
@@ -103,7 +103,7 @@ classify(const LlmqReply *reply, LlmqTransferEnd end)
 	return classify_end(reply, end);
 }
 
-/* Rule 5: what the connection did, when nothing that was read decides. */
+/* Applies rule 5: how the connection ended decides if nothing that was read does. */
 static LlmqErrorClass
 classify_end(const LlmqReply *reply, LlmqTransferEnd end)
 {
@@ -126,7 +126,7 @@ classify_end(const LlmqReply *reply, LlmqTransferEnd end)
 	return reply->status < 200 ? LLMQ_ERROR_INTERRUPTED : classify_body(reply);
 }
 
-/* Rules 6 to 8. */
+/* Applies rules 6 to 8. */
 static LlmqErrorClass
 classify_body(const LlmqReply *reply)
 {
@@ -142,7 +142,7 @@ classify_body(const LlmqReply *reply)
 	return classify_answer(reply);
 }
 
-/* Rules 8 and 9. */
+/* Applies rules 8 and 9. */
 static LlmqErrorClass
 classify_answer(const LlmqReply *reply)
 {
@@ -198,7 +198,10 @@ billing_of(const LlmqReply *reply, const LlmqVerdict *verdict)
 																	 : LLMQ_BILLING_UNKNOWN;
 }
 
-/* Rule 2: x-should-retry turns the outcome of a status, but no quota comes back by waiting. */
+/*
+ * Applies the part of rule 2 on outcomes: x-should-retry overrides the outcome of a status,
+ * except for a used-up quota, which waiting does not restore.
+ */
 static LlmqOutcome
 outcome_of(const LlmqReply *reply, LlmqErrorClass class)
 {
@@ -214,7 +217,7 @@ outcome_of(const LlmqReply *reply, LlmqErrorClass class)
 	return llmq_error_outcome(class);
 }
 
-/* Fills in what only an answer has; the options may yet turn its class. */
+/* Fills in the fields that only an answer has.  The options may still change its class. */
 static void
 fill_answer(LlmqReply *reply, LlmqVerdict *verdict)
 {
@@ -239,9 +242,9 @@ fill_answer(LlmqReply *reply, LlmqVerdict *verdict)
 }
 
 /*
- * Looks at the text as the job wants it.  A truncated text may be accepted, one
- * that should be JSON must parse; one that is truncated and does not parse stays
- * truncated, since it would be so again.
+ * Checks the text against the options.  A truncated text may be accepted, and a text that
+ * should be JSON must parse.  One that is truncated and does not parse stays `truncated`,
+ * because another attempt would be truncated too.
  */
 static void
 accept_text(LlmqReply *reply, LlmqVerdict *verdict)
@@ -303,7 +306,7 @@ finish_reason_of(const LlmqReply *reply, LlmqErrorClass class)
 	}
 }
 
-/* The document as it came, or the frames as an array. */
+/* Returns the document as it was received, or the frames as an array. */
 static const char *
 response_of(LlmqReply *reply)
 {
@@ -346,7 +349,7 @@ request_id_of(LlmqReply *reply)
 	return clean;
 }
 
-/* What went wrong, when nobody else says it. */
+/* Returns a description of what went wrong, for when there is no other. */
 static const char *
 words_for(const LlmqReply *reply, LlmqErrorClass class)
 {
@@ -363,7 +366,7 @@ words_for(const LlmqReply *reply, LlmqErrorClass class)
 		case LLMQ_ERROR_EMPTY_RESPONSE:
 			return "the answer has no text";
 		case LLMQ_ERROR_TRUNCATED:
-			return "the answer was cut at a limit of tokens";
+			return "the answer was cut off at a token limit";
 		case LLMQ_ERROR_CONTENT_FILTER:
 			return "the provider filtered the answer or the prompt";
 		case LLMQ_ERROR_REFUSAL:
@@ -376,7 +379,10 @@ words_for(const LlmqReply *reply, LlmqErrorClass class)
 	}
 }
 
-/* What the connection did matters more than what was read of the body. */
+/*
+ * Returns whether a class describes how the connection ended, which matters more than what was
+ * read of the body.
+ */
 static bool
 is_of_transfer(LlmqErrorClass class)
 {
@@ -384,7 +390,7 @@ is_of_transfer(LlmqErrorClass class)
 		   class == LLMQ_ERROR_INTERRUPTED || class == LLMQ_ERROR_TOO_LARGE;
 }
 
-/* Appends the beginning of the body on one line. */
+/* Appends the beginning of the body as one line. */
 static void
 add_excerpt(LlmqBuffer *out, const LlmqBuffer *body)
 {
@@ -401,7 +407,7 @@ add_excerpt(LlmqBuffer *out, const LlmqBuffer *body)
 	}
 }
 
-/* Puts together what is known, the most telling alone: the provider's words, or else ours. */
+/* Writes the most informative message only: the provider's own, or else ours. */
 static void
 add_message(LlmqReply *reply, const LlmqVerdict *verdict, const char *detail, LlmqBuffer *out)
 {
@@ -435,7 +441,7 @@ add_message(LlmqReply *reply, const LlmqVerdict *verdict, const char *detail, Ll
 	}
 }
 
-/* The message for people: clean, without keys, and not too long. */
+/* Returns the message for people to read: clean, without keys, and not too long. */
 static const char *
 message_of(LlmqReply *reply, const LlmqVerdict *verdict, const char *detail)
 {

@@ -1,38 +1,40 @@
 /*
  * agenda.c
- *		Which store operation is next, and what came of it.
+ *		Decides which store operation is next, and handles its result.
  *
- * One operation is under way at a time.  The agenda lists all of them, the most urgent first: hello
- * before anything; then the heartbeat, which is rare, and whose absence costs all calls; then
- * answers, which were paid for; then claims for free slots; then the look for more.  When an
- * operation is due is said in its row and nowhere else, so the engine never waits for one that
- * could begin, and never wakes for one that cannot.
+ * One operation is under way at a time.  The agenda lists all of them, the most urgent first:
+ * hello before everything else; then the heartbeat, which is rare, and without which all calls
+ * are lost; then answers, which were paid for; then claims for free slots; then looking for
+ * more.  The row of an operation says when it is due, and nothing else does, so the engine
+ * never waits for one that could begin, and never wakes up for one that cannot.
  */
 #include "engine/engine_state.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Operations in one dispatch, so that the network gets its turn. */
+/* The most operations in one dispatch, so that the network gets its turn. */
 #define OPERATIONS_PER_TURN 8
 
-/* Settling that fails so often keeps no worker from stopping. */
+/* After so many failures to settle, a stopping worker stops anyway. */
 #define STOP_FAILURES 5
 
-/* What a claim raises when this worker was taken for lost (object_not_in_prerequisite_state). */
+/* What a claim raises when this worker was considered lost (object_not_in_prerequisite_state). */
 #define SESSION_HAS_ENDED "55000"
 
 typedef struct Entry
 {
 	LlmqOperation operation;
-	/* When it can begin, by the monotonic clock; LLMQ_NEVER: there is nothing for it to do. */
+	/* When it can begin, on the monotonic clock; LLMQ_NEVER: there is nothing for it to do. */
 	int64_t (*due)(LlmqEngine *engine);
 	void (*begin)(LlmqEngine *engine);
 	void (*complete)(LlmqEngine *engine, const LlmqRows *rows);
-	/* It was rolled back; away: it may have been committed even so.  NULL: nothing is to be done.
+	/*
+	 * Handles a rollback; with `away` it may have been committed all the same.  NULL: there is
+	 * nothing to do.
 	 */
 	void (*fail)(LlmqEngine *engine, const LlmqRows *rows, bool away);
-	bool waits_alone; /* what it could not do waits by itself: other operations go on at once */
+	bool waits_alone; /* after a failure only this operation waits; others may begin at once */
 } Entry;
 
 /* ---- Jobs ---------------------------------------------------------------------------- */
@@ -85,7 +87,10 @@ fail_draw(LlmqEngine *engine, const LlmqRows *rows, bool away)
 	llmq_jobs_fail_draw(&engine->jobs);
 }
 
-/* A poll that is overdue goes first: revoked leases and changed configuration come with it. */
+/*
+ * Returns when a claim is due.  A poll that is overdue goes first, because it brings revoked
+ * leases and changed configuration.
+ */
 static int64_t
 claim_due(LlmqEngine *engine)
 {
@@ -140,7 +145,10 @@ fail_settle_messages(LlmqEngine *engine, const LlmqRows *rows, bool away)
 	llmq_relay_fail_settle(&engine->relay, llmq_store_error_passes(rows->sqlstate));
 }
 
-/* Claims of messages and of jobs, with the quotas that these need, take turns. */
+/*
+ * Returns when a claim of messages is due.  It takes turns with claims of jobs, and the quotas
+ * that these need.
+ */
 static int64_t
 claim_messages_due(LlmqEngine *engine)
 {
@@ -200,7 +208,7 @@ static const Entry agenda[LLMQ_OPERATIONS] = {
 	 llmq_engine_fail_poll, false},
 };
 
-/* Whether an operation can be of use in the state that the engine is in. */
+/* Returns whether an operation makes sense in the engine's present state. */
 static bool
 suits(const LlmqEngine *engine, LlmqOperation operation)
 {
@@ -218,7 +226,10 @@ suits(const LlmqEngine *engine, LlmqOperation operation)
 	}
 }
 
-/* After a failure the next operation waits, but for the first and the last. */
+/*
+ * Returns whether the next operation must wait because the last one failed.  Hello and goodbye
+ * do not.
+ */
 static bool
 backs_off(const LlmqEngine *engine)
 {
@@ -231,7 +242,7 @@ entry_due(LlmqEngine *engine, const Entry *entry)
 	return suits(engine, entry->operation) ? entry->due(engine) : LLMQ_NEVER;
 }
 
-/* When the agenda wants to be run; LLMQ_NEVER while an operation is under way. */
+/* Returns when the agenda must be run; LLMQ_NEVER while an operation is under way. */
 int64_t
 llmq_agenda_due(LlmqEngine *engine)
 {
@@ -239,7 +250,7 @@ llmq_agenda_due(LlmqEngine *engine)
 
 	if (engine->core.operating)
 		return LLMQ_NEVER;
-	/* Asked for first: what keeps jobs back is to be drawn. */
+	/* This comes first, because it finds out which quotas must be drawn. */
 	engine->may_claim = llmq_jobs_may_claim(&engine->jobs);
 	for (int i = 0; i < LLMQ_OPERATIONS; i++)
 	{
@@ -281,7 +292,10 @@ entry_of(LlmqOperation operation)
 	return entry;
 }
 
-/* Once may be the passing trouble of a moment, or the end of the extension. */
+/*
+ * Logs a failure, but not the first in a row, which may be transient, or due to the extension
+ * having been dropped.
+ */
 static void
 log_failure(LlmqEngine *engine, const char *error)
 {
@@ -321,8 +335,8 @@ complete(LlmqEngine *engine, const Entry *entry, const LlmqRows *rows)
 }
 
 /*
- * Runs what is due, as far as the driver completes at once.  A claim ends the turn:
- * its calls go out with the next, while more is claimed.
+ * Runs the operations that are due, as long as the driver completes them at once.  A claim ends
+ * the turn: its calls are started in the next one, while more is claimed.
  */
 void
 llmq_agenda_run(LlmqEngine *engine)

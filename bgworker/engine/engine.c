@@ -2,8 +2,8 @@
  * engine.c
  *		The worker's engine: claim, call, settle, over a store and a transfer pool.
  *
- * A turn (dispatch) goes: bytes and clocks of the network, retries that are due,
- * then the store, in small operations, the most urgent first.
+ * A turn (dispatch) serves sockets and clocks of the network first, then starts retries that
+ * are due, and then runs small store operations, the most urgent first.
  */
 #include "engine/engine_state.h"
 
@@ -11,12 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Retention begins some minutes after the start, not for all workers at once. */
+/* Retention begins a few minutes after the start, and not in all workers at once. */
 #define FIRST_PRUNE_US INT64_C(120000000)
 
 static bool copy_options(LlmqCore *core, const LlmqEngineOptions *options);
 
-/* Clocks and times of a core whose options are there. */
+/* Sets the clocks and times of a core that has its options. */
 static void
 start_clocks(LlmqEngine *engine)
 {
@@ -149,7 +149,7 @@ llmq_engine_wake(LlmqEngine *engine)
 	engine->core.woken = true;
 }
 
-/* Takes in the transfers that have ended. */
+/* Handles the transfers that have ended. */
 static void
 collect(LlmqCore *core)
 {
@@ -170,7 +170,8 @@ llmq_engine_dispatch(LlmqEngine *engine)
 
 	core->now = core->options.clock();
 	llmq_transfer_pool_dispatch(core->transfers, core->now.mono_us);
-	core->now = core->options.clock(); /* a retry hint counts from when the answer was read */
+	core->now =
+		core->options.clock(); /* a retry hint counts from the time when the answer was read */
 	llmq_engine_watch_clock(engine);
 	collect(core);
 	llmq_jobs_start_due(&engine->jobs);

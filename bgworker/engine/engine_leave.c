@@ -1,10 +1,10 @@
 /*
  * engine_leave.c
- *		How a worker leaves, by degrees.
+ *		How a worker leaves, in steps.
  *
- * Draining: nothing is claimed any more, calls and sends under way go on, and what waits for its
- * next attempt is given back, for another worker.  Stopping: calls are ended too.
- * Either way the last act is goodbye, which returns every lease that is left.
+ * Draining: nothing more is claimed, calls and sends under way go on, and what waits for its
+ * next attempt is given back for another worker.  Stopping: calls are ended too.  In both cases
+ * the last operation is goodbye, which gives back all remaining leases.
  */
 #include "engine/engine_state.h"
 

@@ -1,13 +1,13 @@
 /*
  * engine_metric.c
- *		What is counted, on its way to those who watch.
+ *		Publishes the metrics.
  *
- * A heartbeat carries it to the database, for llmq.metric, when it has changed; a host may write
- * it as text whenever it is asked.
+ * A heartbeat takes them to the database, for llmq.metric, when they have changed.  A host may
+ * write them as text at any time.
  */
 #include "engine/engine_state.h"
 
-/* Looks how things stand now. */
+/* Sets the values that describe the present. */
 static void
 measure(LlmqEngine *engine)
 {
@@ -26,7 +26,7 @@ llmq_engine_write_metrics(LlmqEngine *engine, LlmqBuffer *text)
 	return llmq_metrics_write_text(&engine->core.metrics, text);
 }
 
-/* Whether there is something to tell that the database does not know. */
+/* Returns whether there are metrics that the database does not have. */
 bool
 llmq_engine_has_metrics(const LlmqEngine *engine)
 {
@@ -35,9 +35,9 @@ llmq_engine_has_metrics(const LlmqEngine *engine)
 }
 
 /*
- * Writes what a heartbeat is to tell into an empty buffer; false: nothing.  While something is in
- * hand its age changes, and the heartbeat after it says that nothing is any more.  After a failure
- * the heartbeat goes alone: it matters more.
+ * Writes the metrics for a heartbeat into an empty buffer; false if there are none.  While
+ * something is in hand its age changes, and the heartbeat after that reports that nothing is
+ * left.  After a failure the heartbeat is sent without metrics, because it matters more.
  */
 bool
 llmq_engine_tell_metrics(LlmqEngine *engine, LlmqBuffer *json)

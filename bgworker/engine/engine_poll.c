@@ -1,9 +1,9 @@
 /*
  * engine_poll.c
- *		Looking for work and for changed configuration.
+ *		Looks for work and for changed configuration.
  *
- * Every poll looks for ready jobs (jobs/job_look.c) and for messages (relay/relay_look.c).  A full
- * poll also asks for everything else that llmq.worker_poll can tell.
+ * Every poll looks for ready jobs (jobs/job_look.c) and for messages (relay/relay_look.c).  A
+ * full poll also gets everything else that llmq.worker_poll returns.
  */
 #include "engine/engine_state.h"
 
@@ -17,13 +17,13 @@
 
 #define POLL_MAX_ROWS 2000
 
-/* Room for some thousands of queues and endpoints. */
+/* Room for a few thousand queues and endpoints. */
 #define REPORT_MAX_BYTES ((size_t) 1024 * 1024)
 
-/* Woken often, the worker looks at everything at most this often. */
+/* The shortest time between two full polls of a worker that is woken often. */
 #define FULL_POLL_US 100000
 
-/* A job that is due and that somebody has locked must not make the worker spin. */
+/* A wait that keeps a due job that somebody has locked from making the worker spin. */
 #define DUE_PAUSE_US 2000
 
 static int64_t
@@ -43,7 +43,10 @@ llmq_engine_poll_due(LlmqEngine *engine)
 				  sooner(llmq_jobs_look_due(&engine->jobs), llmq_relay_look_due(&engine->relay)));
 }
 
-/* Whether a poll may not wait for claims: revoked leases and changed configuration come with it. */
+/*
+ * Returns whether a poll must come before claims, because it brings revoked leases and changed
+ * configuration.
+ */
 bool
 llmq_engine_poll_is_overdue(const LlmqEngine *engine)
 {
@@ -54,7 +57,10 @@ llmq_engine_poll_is_overdue(const LlmqEngine *engine)
 		   (core->woken && now - core->last_full_poll_us >= FULL_POLL_US);
 }
 
-/* The hash of the configuration in force; another brings that of the database. */
+/*
+ * Returns the hash of the configuration in force.  If the database has another one, it sends
+ * that.
+ */
 static const char *
 known_config(const LlmqEngine *engine)
 {
@@ -80,7 +86,10 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 	if (full)
 		core->last_full_poll_us = core->now.mono_us;
 	else if (core->woken)
-		/* The wake-up may be for changed configuration or a revoked lease: soon, then. */
+		/*
+		 * The wake-up may mean changed configuration or a revoked lease, so a full poll
+		 * follows soon.
+		 */
 		llmq_core_poll_by(core, core->last_full_poll_us + FULL_POLL_US);
 	core->woken = false;
 	llmq_buffer_init(&report, REPORT_MAX_BYTES);
@@ -95,7 +104,7 @@ llmq_engine_begin_poll(LlmqEngine *engine)
 
 /* ---- Configuration ----------------------------------------------------------------- */
 
-/* Puts a configuration into force; false, and nothing is changed, when memory is out. */
+/* Puts a configuration into force; when out of memory, changes nothing and returns false. */
 static bool
 replace_config(LlmqEngine *engine, LlmqConfig *fresh)
 {
@@ -115,7 +124,7 @@ replace_config(LlmqEngine *engine, LlmqConfig *fresh)
 	return true;
 }
 
-/* Replaces the configuration; calls under way go on as they began. */
+/* Replaces the configuration; calls under way go on as they were started. */
 static void
 take_config(LlmqEngine *engine, const json_t *value, const char *hash)
 {
@@ -127,14 +136,15 @@ take_config(LlmqEngine *engine, const json_t *value, const char *hash)
 	if (config == NULL || !replace_config(engine, config))
 	{
 		llmq_config_destroy(config);
-		llmq_core_log(&engine->core, LLMQ_LOG_WARNING, "%s; the one before stays in force", error);
+		llmq_core_log(&engine->core, LLMQ_LOG_WARNING, "%s; the previous one stays in force",
+					  error);
 		return;
 	}
 	snprintf(engine->config_hash, sizeof(engine->config_hash), "%s", hash == NULL ? "" : hash);
 	engine->core.config_doubted = false;
 }
 
-/* What a full poll says besides: configuration, state, when the next deferred job is due. */
+/* Takes what else a full poll returns: configuration, state, when the next deferred job is due. */
 static void
 take_facts(LlmqEngine *engine, const json_t *control)
 {
@@ -146,7 +156,7 @@ take_facts(LlmqEngine *engine, const json_t *control)
 
 	engine->jobs.workers = (int) json_integer_value(json_object_get(control, "workers"));
 	engine->jobs.rank = (int) json_integer_value(json_object_get(control, "rank"));
-	/* Jobs of another database may be loaded into this one while it is running. */
+	/* Jobs of another database may be restored into this one while it is running. */
 	if (state == NULL || (core->state == LLMQ_ENGINE_RUNNING && strcmp(state, "quarantined") == 0))
 		llmq_core_start_again(core);
 	else if (core->state == LLMQ_ENGINE_QUARANTINED && strcmp(state, "running") == 0)
@@ -162,7 +172,7 @@ take_facts(LlmqEngine *engine, const json_t *control)
 
 /* ---- Complete ---------------------------------------------------------------------- */
 
-/* room: every row of the poll found room in memory. */
+/* Takes the control row; `room` says that all rows of the poll found room in memory. */
 static void
 take_control(LlmqEngine *engine, const char *source, bool room)
 {
@@ -171,7 +181,7 @@ take_control(LlmqEngine *engine, const char *source, bool room)
 
 	if (control == NULL)
 	{
-		llmq_core_log(core, LLMQ_LOG_WARNING, "what the database says cannot be read");
+		llmq_core_log(core, LLMQ_LOG_WARNING, "the database's answer to a poll cannot be read");
 		core->full_poll_at_us = core->now.mono_us + core->options.poll_interval_us;
 	}
 	if (json_object_get(control, "config_hash") != NULL)
@@ -183,7 +193,7 @@ take_control(LlmqEngine *engine, const char *source, bool room)
 	json_decref(control);
 }
 
-/* The control row comes last; it is the one row with a value in that column. */
+/* Completes a poll.  The control row comes last; it is the only row with a value in that column. */
 void
 llmq_engine_complete_poll(LlmqEngine *engine, const LlmqRows *rows)
 {

@@ -1,6 +1,6 @@
 /*
  * engine_report.c
- *		What the worker says of itself, with a full poll: see llmq_internal.take_report.
+ *		What the worker reports about itself with a full poll: see llmq_internal.take_report.
  */
 #include "engine/engine_state.h"
 
@@ -8,19 +8,22 @@
 
 #include "json/json_write.h"
 
-/* A step of retention each ten minutes; while there is something to delete, each second. */
+/*
+ * A step of retention is due every ten minutes; while there is something to delete, every
+ * second.
+ */
 #define PRUNE_IDLE_US INT64_C(600000000)
 #define PRUNE_BUSY_US 1000000
 
 /*
- * A wall clock that jumps against the monotonic one was set, or the machine slept.
- * Then the heartbeats of all workers look old, or new, until each has written its
- * next one: for llmq.lease_ttl() nobody is taken for stuck.
+ * When the wall clock jumps against the monotonic one, it was set, or the machine slept.  Then
+ * the heartbeats of all workers look too old, or too new, until each has written its next one,
+ * so for llmq.lease_ttl() no worker is considered stuck.
  */
 #define CLOCK_JUMP_US  2000000
 #define CLOCK_GRACE_US 15000000
 
-/* Notes whether the wall clock was set since the last time. */
+/* Notes whether the wall clock was set since the last call. */
 void
 llmq_engine_watch_clock(LlmqEngine *engine)
 {
@@ -32,11 +35,11 @@ llmq_engine_watch_clock(LlmqEngine *engine)
 		return;
 	engine->clock_set_us = engine->core.now.mono_us;
 	llmq_core_log(&engine->core, LLMQ_LOG_INFO,
-				  "the clock was set by %" PRId64 " s: for 15 s no worker is taken for stuck",
+				  "the clock was set by %" PRId64 " s: for 15 s no worker is considered stuck",
 				  jump / 1000000);
 }
 
-/* Writes the report into an empty buffer; false: there is nothing to say. */
+/* Writes the report into an empty buffer; false if there is nothing to report. */
 bool
 llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report)
 {
@@ -60,7 +63,7 @@ llmq_engine_write_report(LlmqEngine *engine, LlmqBuffer *report)
 	return says && !report->failed;
 }
 
-/* Retention has deleted something: there may be more. */
+/* Notes that retention has deleted something, so that there may be more. */
 void
 llmq_engine_note_pruned(LlmqEngine *engine, int64_t jobs)
 {

@@ -9,14 +9,17 @@
 
 #include "core/store_columns.h"
 
-/* A worker with leases says so this often; llmq.lease_ttl() is three times that. */
+/* How often a worker with leases sends a heartbeat; llmq.lease_ttl() is three times that. */
 #define HEARTBEAT_US	   5000000
-#define HEARTBEAT_AGAIN_US 1000000 /* after one that failed */
+#define HEARTBEAT_AGAIN_US 1000000 /* after a failed one */
 
-/* A claim of unknown end has ended by then: the store's drivers limit each statement. */
+/*
+ * By then a claim whose outcome is unknown has ended, because the store's drivers limit each
+ * statement.
+ */
 #define CLAIM_ENDS_US INT64_C(35000000)
 
-/* Leases that this worker holds, of jobs and of messages. */
+/* Returns how many leases this worker holds, of jobs and of messages. */
 int
 llmq_engine_in_hand(const LlmqEngine *engine)
 {
@@ -25,7 +28,10 @@ llmq_engine_in_hand(const LlmqEngine *engine)
 
 /* ---- Hello --------------------------------------------------------------------------- */
 
-/* An outdated worker does nothing but ask now and then whether that has changed. */
+/*
+ * Returns when hello is due.  An outdated worker only checks now and then whether that has
+ * changed.
+ */
 int64_t
 llmq_engine_hello_due(LlmqEngine *engine)
 {
@@ -61,7 +67,7 @@ llmq_engine_complete_hello(LlmqEngine *engine, const LlmqRows *rows)
 				  : strcmp(state, "quarantined") == 0 ? LLMQ_ENGINE_QUARANTINED
 													  : LLMQ_ENGINE_OUTDATED;
 	if (reason != NULL && core->state != before)
-		llmq_core_log(core, LLMQ_LOG_WARNING, "this worker calls nobody: %s", reason);
+		llmq_core_log(core, LLMQ_LOG_WARNING, "this worker makes no calls: %s", reason);
 	llmq_jobs_forget_ready(&engine->jobs);
 	llmq_relay_forget_tip(&engine->relay);
 	engine->hello_failures = 0;
@@ -145,7 +151,7 @@ llmq_engine_complete_drain(LlmqEngine *engine, const LlmqRows *rows)
 	engine->drain_unsaid = false;
 }
 
-/* Others only see it later. */
+/* Handles a failed drain: others merely learn of it later. */
 void
 llmq_engine_fail_drain(LlmqEngine *engine, const LlmqRows *rows, bool away)
 {
@@ -173,7 +179,7 @@ llmq_engine_complete_goodbye(LlmqEngine *engine, const LlmqRows *rows)
 	engine->core.state = LLMQ_ENGINE_STOPPED;
 }
 
-/* A successor takes the leases. */
+/* Handles a failed goodbye: a successor takes the leases over. */
 void
 llmq_engine_fail_goodbye(LlmqEngine *engine, const LlmqRows *rows, bool away)
 {
@@ -188,7 +194,7 @@ llmq_engine_reconcile_due(LlmqEngine *engine)
 	return engine->core.reconcile_at_us;
 }
 
-/* Has the leases given back that are not of jobs and messages in hand. */
+/* Gives back the leases that do not belong to jobs and messages in hand. */
 void
 llmq_engine_begin_reconcile(LlmqEngine *engine)
 {
@@ -212,6 +218,6 @@ llmq_engine_complete_reconcile(LlmqEngine *engine, const LlmqRows *rows)
 
 	core->reconcile_at_us = core->reconcile_again ? core->now.mono_us + CLAIM_ENDS_US : LLMQ_NEVER;
 	core->reconcile_again = false;
-	engine->relay.sweep_wanted = true; /* what went back stands anywhere */
+	engine->relay.sweep_wanted = true; /* what went back may be below the tip */
 	core->woken = true;
 }

@@ -1,6 +1,6 @@
 /*
  * engine_state.h
- *		What an engine is made of, and what its files share.  Private to the engine.
+ *		The state of an engine, and what its files share.  Private to the engine.
  *
  *		engine_session.c	hello, heartbeat, goodbye: the worker's session in the database
  *		engine_poll.c		looking for work and for changed configuration
@@ -17,7 +17,7 @@
 #include "jobs/jobs.h"
 #include "relay/relay.h"
 
-/* For metrics_told: nothing yet, so that llmq.metric soon has a new session. */
+/* For metrics_told: nothing was reported yet, so that llmq.metric soon has a new session. */
 #define LLMQ_METRICS_UNTOLD UINT64_MAX
 
 struct LlmqEngine
@@ -26,16 +26,16 @@ struct LlmqEngine
 	LlmqJobs jobs;
 	LlmqRelay relay;
 
-	bool may_claim; /* a ready job can be claimed, as the agenda was last looked at */
+	bool may_claim; /* a ready job could be claimed when the agenda was last checked */
 	char config_hash[40];
 	int hello_failures;
 	int64_t last_heartbeat_us;
-	uint64_t metrics_told;	 /* the count of changes that llmq.metric has, or will have */
-	bool drain_unsaid;		 /* the database does not know yet that this worker drains */
-	int64_t clock_offset_us; /* wall clock less monotonic, as last seen */
-	int64_t clock_set_us;	 /* when that last jumped; LLMQ_NEVER: not yet */
-	int64_t prune_at_us;	 /* retention is due */
-	char last_store_error[LLMQ_STORE_ERROR_MAX]; /* logged once, not each second */
+	uint64_t metrics_told;	 /* the number of changes that llmq.metric has, or will have */
+	bool drain_unsaid;		 /* the database does not know yet that this worker is draining */
+	int64_t clock_offset_us; /* wall clock minus monotonic clock, when last checked */
+	int64_t clock_set_us;	 /* when that last jumped; LLMQ_NEVER: it has not */
+	int64_t prune_at_us;	 /* when retention is due */
+	char last_store_error[LLMQ_STORE_ERROR_MAX]; /* so that it is logged only once */
 };
 
 /* engine_session.c */

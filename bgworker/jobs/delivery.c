@@ -1,6 +1,6 @@
 /*
  * delivery.c
- *		What comes after an attempt: the one place where retries are decided.
+ *		Decides what follows an attempt; retries are decided here and nowhere else.
  */
 #include "jobs/delivery.h"
 
@@ -10,7 +10,10 @@ time_left(const LlmqPolicy *policy, const LlmqDelivery *delivery, int64_t now_us
 	return delivery->started_us + policy->deadline_us - now_us;
 }
 
-/* The end of a delivery that counts; a retry hint is not shortened. */
+/*
+ * Ends a delivery that counts, so that the job is delivered again; a retry hint is not
+ * shortened.
+ */
 static LlmqStep
 redeliver(const LlmqPolicy *policy, const LlmqDelivery *delivery, LlmqErrorClass error_class,
 		  int64_t hint_us, LlmqRandom *random)
@@ -40,7 +43,9 @@ llmq_delivery_next(const LlmqPolicy *policy, const LlmqDelivery *delivery,
 	if (hint > LLMQ_RETRY_HINT_WAIT_MAX_US)
 		hint = LLMQ_RETRY_HINT_WAIT_MAX_US;
 
-	/* A retry hint that cannot be waited for here is nobody's failure: the delivery does not count.
+	/*
+	 * A retry hint that is too long to wait for is nobody's failure, so the delivery does not
+	 * count.
 	 */
 	if (hint > policy->backoff_cap_us || (hint >= 0 && hint + policy->min_attempt_us > left))
 		return (LlmqStep){.kind = LLMQ_STEP_REDELIVER,

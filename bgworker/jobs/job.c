@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Prompts, messages and parameters of one job, and the record of its attempts. */
+/* The limit for the prompt, messages and params of one job, and the record of its attempts. */
 #define JOB_MAX_BYTES ((size_t) 1024 * 1024 * 1024)
 
 static const char *

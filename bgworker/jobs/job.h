@@ -2,10 +2,9 @@
  * job.h
  *		A claimed job in the engine.
  *
- * A job is made from a row of llmq.worker_claim and lives until its delivery is
- * settled.  What belongs to it lives in its arena; what belongs to one network
- * call lives in the call's own arena, which goes with the call unless it holds
- * the answer.
+ * A job is created from a row of llmq.worker_claim and lives until its delivery is settled.
+ * What belongs to it is in its arena.  What belongs to one network call is in the call's own
+ * arena, which is freed with the call unless it contains the answer.
  */
 #ifndef LLMQ_JOB_H
 #define LLMQ_JOB_H
@@ -25,7 +24,8 @@
 #define LLMQ_UUID_LENGTH 36
 
 /*
- * Deliveries in hand for each call slot: the others wait for their next attempt or to be settled.
+ * Deliveries in hand for each call slot; those without a call wait for their next attempt or
+ * to be settled.
  */
 #define LLMQ_JOBS_PER_SLOT 2
 
@@ -33,7 +33,7 @@ typedef enum LlmqJobState
 {
 	LLMQ_JOB_WAITING, /* for its next attempt; in the engine's heap */
 	LLMQ_JOB_CALLING, /* a transfer is under way */
-	LLMQ_JOB_ENDED	  /* its delivery is over and is to be settled */
+	LLMQ_JOB_ENDED	  /* its delivery is over and waits to be settled */
 } LlmqJobState;
 
 /* A network call that was made: a row of llmq.attempt. */
@@ -41,13 +41,13 @@ typedef struct LlmqAttempt
 {
 	struct LlmqAttempt *next;
 	const char *endpoint;
-	const char *traceparent; /* that was sent, or NULL */
+	const char *traceparent; /* the one that was sent, or NULL */
 	int64_t started_wall_us;
 	int64_t duration_us;
-	LlmqVerdict verdict; /* its short strings are copies; text and the like are NULL */
+	LlmqVerdict verdict; /* its short strings are copies; text and other long ones are NULL */
 } LlmqAttempt;
 
-/* An endpoint that a delivery has done with. */
+/* An endpoint that a delivery no longer calls. */
 typedef struct LlmqSpent
 {
 	struct LlmqSpent *next;
@@ -83,12 +83,12 @@ typedef struct LlmqJob
 	LlmqPrompt prompt;
 
 	LlmqJobState state;
-	LlmqSpent *spent;	  /* endpoints that are not called again in this delivery */
+	LlmqSpent *spent;	  /* endpoints that this delivery no longer calls */
 	const char *endpoint; /* the one that was called last, or is waited for */
-	bool awaits_quota;	  /* WAITING: that of endpoint */
-	bool probing;		  /* CALLING: the call tries the endpoint out for all */
-	int probes;			  /* calls that did */
-	int64_t estimated;	  /* tokens, uncorrected; 0: not yet */
+	bool awaits_quota;	  /* WAITING: for the quota of endpoint */
+	bool probing;		  /* CALLING: the call is the probe of the endpoint's breaker */
+	int probes;			  /* calls that were probes */
+	int64_t estimated;	  /* tokens, uncorrected; 0: not estimated yet */
 	LlmqApi estimated_for;
 	int64_t tokens_taken; /* CALLING: from the quota */
 	LlmqHeapNode timer;	  /* WAITING: key is when the next attempt may start */
@@ -99,14 +99,14 @@ typedef struct LlmqJob
 
 	LlmqStep step;			 /* ENDED: how */
 	LlmqVerdict verdict;	 /* of the last attempt; strings in answer_arena or arena */
-	const char *error;		 /* ENDED: the sentence for error_message, or NULL */
-	LlmqArena *answer_arena; /* holds an answer that is to be stored */
+	const char *error;		 /* ENDED: the text for error_message, or NULL */
+	LlmqArena *answer_arena; /* contains an answer that is to be stored */
 
 	/* Settling that failed. */
 	int settle_failures;
-	int settle_waits; /* times that somebody had locked it */
+	int settle_waits; /* how often somebody had locked it */
 	int64_t settle_at_us;
-	int settle_most;   /* it settles in batches of so many at most; 0: any */
+	int settle_most;   /* the largest batch that it is settled in; 0: any */
 	bool raw_response; /* store the response as a string */
 	bool unrecorded;   /* leave the attempts out */
 } LlmqJob;
@@ -128,7 +128,7 @@ typedef struct LlmqJobRow
 	const char *traceparent;
 } LlmqJobRow;
 
-/* Makes a job; queue_policy is what its queue says.  NULL when memory is out. */
+/* Creates a job; queue_policy is the policy of its queue.  NULL when out of memory. */
 extern LlmqJob *
 llmq_job_create(const LlmqJobRow *row, const LlmqPolicy *queue_policy, int64_t now_us);
 extern void llmq_job_destroy(LlmqJob *job);
@@ -136,7 +136,7 @@ extern void llmq_job_destroy(LlmqJob *job);
 /* Frees a call that has ended; keep_answer moves its arena to the job. */
 extern void llmq_job_end_call(LlmqJob *job, bool keep_answer);
 
-/* Notes the call under way as an attempt with this verdict. */
+/* Records the call under way as an attempt with this verdict. */
 extern bool llmq_job_add_attempt(LlmqJob *job, const LlmqVerdict *verdict, int64_t now_us);
 
 #endif /* LLMQ_JOB_H */

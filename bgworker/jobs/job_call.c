@@ -2,9 +2,8 @@
  * job_call.c
  *		From a claimed job to a network call and back.
  *
- * A job waits in the heap, has a call under way, or has ended and waits in the
- * list to be settled: llmq_jobs_start, finish_call and end_delivery are
- * the moves.
+ * A job waits in the heap, has a call under way, or has ended and waits in the list to be
+ * settled.  llmq_jobs_start, finish_call and end_delivery move it from one to the next.
  */
 #include "jobs/jobs.h"
 
@@ -13,12 +12,12 @@
 #include "base/secret.h"
 #include "wire/trace.h"
 
-/* A request, and the copies that reading its answer makes of it. */
+/* The limit for a request, and for the answer with the copies that reading it makes. */
 #define CALL_BASE_BYTES		((size_t) 256 * 1024 * 1024)
 #define CALL_BYTES_PER_BYTE 8
 #define CALL_ERROR_MAX		256
 
-/* How long to wait when the machine itself had no descriptor or memory for a call. */
+/* How long to wait when this machine had no descriptor or memory for a call. */
 #define LOCAL_TROUBLE_WAIT_US 250000
 
 static bool start_call(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint);
@@ -28,10 +27,10 @@ static void end_delivery(LlmqJobs *jobs, LlmqJob *job, LlmqStep step);
 static void wait_until(LlmqJobs *jobs, LlmqJob *job, int64_t when_us);
 
 /*
- * No endpoint can be called now.  A job waits in place for a quota or a slot as long as
- * its deadline allows, for other things as long as between two attempts; else it goes
- * back, to come again when there is an endpoint, or when somebody has configured one.
- * That counts if it has made calls of its own: one that tried out an endpoint for all is none.
+ * Handles a job for which no endpoint can be called now.  It waits here for a quota or a slot
+ * as long as its deadline allows, and for other things as long as between two attempts.
+ * Otherwise it goes back, and is delivered again when an endpoint is available or has been
+ * configured.  That counts as a delivery if it has made calls other than probes.
  */
 static void
 wait_for_endpoint(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpointChoice *choice)
@@ -93,7 +92,7 @@ llmq_jobs_start(LlmqJobs *jobs, LlmqJob *job)
 		end_delivery(jobs, job, job->step);
 }
 
-/* When the next attempt can start; LLMQ_NEVER: none waits, or all slots are taken. */
+/* Returns when the next attempt can start; LLMQ_NEVER: none waits, or all slots are in use. */
 int64_t
 llmq_jobs_start_time(LlmqJobs *jobs)
 {
@@ -102,7 +101,7 @@ llmq_jobs_start_time(LlmqJobs *jobs)
 	return next != NULL && jobs->calls < jobs->core->options.max_in_flight ? next->key : LLMQ_NEVER;
 }
 
-/* Starts the attempts whose time has come, as far as there are slots. */
+/* Starts the attempts that are due, as long as there are slots. */
 void
 llmq_jobs_start_due(LlmqJobs *jobs)
 {
@@ -115,7 +114,7 @@ llmq_jobs_start_due(LlmqJobs *jobs)
 	}
 }
 
-/* The key for the endpoint's idempotency header, or NULL. */
+/* Returns the key for the endpoint's idempotency header, or NULL. */
 static const char *
 idempotency_key(LlmqJob *job, const char *endpoint)
 {
@@ -128,7 +127,7 @@ idempotency_key(LlmqJob *job, const char *endpoint)
 	return key;
 }
 
-/* Ends a delivery for a reason that lies in the job itself, or in our own code. */
+/* Ends a delivery because of a fault in the job itself, or in our own code. */
 static bool
 die(LlmqJob *job, LlmqErrorClass error_class, const char *error)
 {
@@ -137,7 +136,7 @@ die(LlmqJob *job, LlmqErrorClass error_class, const char *error)
 	return false;
 }
 
-/* Fills in call->request and what the reply has to know of it. */
+/* Fills in call->request and what the reply has to know about it. */
 static bool
 write_request(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint, LlmqReplyOptions *options)
 {
@@ -177,7 +176,10 @@ write_request(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint, LlmqRe
 	return true;
 }
 
-/* The machine has no memory for a call just now: no attempt was made, and none is counted. */
+/*
+ * Makes a job wait because there is no memory for a call at present.  No attempt was made, and
+ * none is counted.
+ */
 static bool
 wait_for_memory(const LlmqJobs *jobs, LlmqJob *job)
 {
@@ -186,7 +188,7 @@ wait_for_memory(const LlmqJobs *jobs, LlmqJob *job)
 	return false;
 }
 
-/* False: there is no call now, job->step says what comes instead. */
+/* Starts a call.  If it returns false there is none, and job->step says what follows instead. */
 static bool
 start_call(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 {
@@ -228,7 +230,7 @@ start_call(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 	return true;
 }
 
-/* The endpoint of the call under way has one call less; returns it, if it is still there. */
+/* Takes the call under way off its endpoint's count; returns the endpoint, if it still exists. */
 static const LlmqEndpoint *
 leave_endpoint(LlmqJobs *jobs, LlmqJob *job)
 {
@@ -241,7 +243,7 @@ leave_endpoint(LlmqJobs *jobs, LlmqJob *job)
 	return endpoint;
 }
 
-/* A provider that is out of quota or overloaded is left alone for as long as it asks for. */
+/* Pauses an endpoint whose quota is used up, or that is overloaded, for as long as it asks for. */
 static void
 heed_hint(LlmqJobs *jobs, const LlmqJob *job)
 {
@@ -251,7 +253,10 @@ heed_hint(LlmqJobs *jobs, const LlmqJob *job)
 	int64_t hint = refused ? verdict->retry_after_us : -1;
 	int64_t until;
 
-	/* A limit's reset may say when it is whole again: a refusal's own hint comes before it. */
+	/*
+	 * The reset of a limit may say when the full limit is available again; the hint of a
+	 * refusal takes precedence.
+	 */
 	if (hint < 0)
 		hint = verdict->exhausted_us;
 	if (hint > LLMQ_RETRY_HINT_WAIT_MAX_US)
@@ -262,7 +267,10 @@ heed_hint(LlmqJobs *jobs, const LlmqJob *job)
 		llmq_jobs_limits_of(jobs, endpoint)->paused_until_us = until;
 }
 
-/* What a call cost, as llmq_internal.cost has it; 0 where a price or a count is not known. */
+/*
+ * Returns what a call cost, computed like llmq_internal.cost; 0 if a price or a count that it needs
+ * is unknown.
+ */
 static double
 cost_of(const LlmqEndpoint *endpoint, const LlmqVerdict *verdict)
 {
@@ -294,7 +302,7 @@ count_call(LlmqJobs *jobs, const LlmqJob *job)
 						   cost_of(endpoint, &job->verdict));
 }
 
-/* Notes the attempt that the call was, with its verdict. */
+/* Records the call as an attempt, with its verdict. */
 static void
 conclude_call(LlmqJobs *jobs, LlmqJob *job, LlmqTransferEnd end, const char *detail)
 {
@@ -359,8 +367,7 @@ finish_call(void *client, LlmqCaller *caller, const LlmqTransferResult *result)
 		end_delivery(jobs, job, step);
 }
 
-/* Ends a delivery in which nothing is under way: it is not counted, and another may come at once.
- */
+/* Ends a delivery that has no call under way; it does not count, and the next may begin at once. */
 void
 llmq_jobs_give_back(LlmqJobs *jobs, LlmqJob *job)
 {
@@ -368,7 +375,10 @@ llmq_jobs_give_back(LlmqJobs *jobs, LlmqJob *job)
 				 (LlmqStep){.kind = LLMQ_STEP_REDELIVER, .error_class = LLMQ_ERROR_INTERRUPTED});
 }
 
-/* Ends what a job is doing, because it was recalled or the engine stops: nothing is counted. */
+/*
+ * Ends what a job is doing, because its lease was revoked or the engine stops; the delivery
+ * does not count.
+ */
 void
 llmq_jobs_interrupt(LlmqJobs *jobs, LlmqJob *job)
 {
@@ -393,7 +403,7 @@ wait_until(LlmqJobs *jobs, LlmqJob *job, int64_t when_us)
 	llmq_heap_add(&jobs->waiting, &job->timer);
 }
 
-/* The sentence that llmq.job_status and llmq.dead_letter show. */
+/* Returns the text that llmq.job_status and llmq.dead_letter show. */
 static const char *
 describe_end(LlmqJob *job)
 {

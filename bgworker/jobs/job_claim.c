@@ -2,8 +2,8 @@
  * job_claim.c
  *		Claims: from ready ids in memory to jobs in hand.
  *
- * A job that spoils a claim is found by claiming the jobs of that claim one by one, and is then
- * left alone for a while; the rest goes on without it.
+ * A job that makes a claim fail is found by claiming the jobs of that claim one by one.  It is
+ * then left out for a while, and the others go on without it.
  */
 #include "jobs/jobs.h"
 
@@ -13,10 +13,10 @@
 
 #include "core/store_columns.h"
 
-/* One claim; more would hold the first calls up. */
+/* The most jobs in one claim; more would delay the first calls. */
 #define CLAIM_MAX_JOBS 100
 
-/* How many more deliveries may be taken in hand. */
+/* Returns how many more deliveries may be claimed. */
 static int
 room(const LlmqJobs *jobs)
 {
@@ -26,7 +26,7 @@ room(const LlmqJobs *jobs)
 	return calls < deliveries ? calls : deliveries;
 }
 
-/* Whether something can be claimed now; jobs->chance_us says when something else may be. */
+/* Returns whether something can be claimed now; jobs->chance_us is when something else may be. */
 bool
 llmq_jobs_may_claim(LlmqJobs *jobs)
 {
@@ -81,7 +81,7 @@ take_job(LlmqJobs *jobs, const LlmqRows *rows, int i)
 	if (job == NULL)
 	{
 		llmq_core_log(jobs->core, LLMQ_LOG_WARNING,
-					  "job %s was claimed and cannot be held, and goes back", row.job_id);
+					  "job %s was claimed, cannot be held, and goes back", row.job_id);
 		llmq_core_miss_lease(jobs->core);
 		return;
 	}
@@ -107,9 +107,8 @@ llmq_jobs_complete_claim(LlmqJobs *jobs, const LlmqRows *rows)
 }
 
 /*
- * The transaction was rolled back and the jobs are where they were.  If it was
- * not a trouble that passes, one of them is the cause: it is found by claiming
- * them one by one.
+ * Handles a claim that was rolled back; the jobs are where they were.  Unless the error is
+ * transient, one of them is the cause, which is found by claiming them one by one.
  */
 void
 llmq_jobs_fail_claim(LlmqJobs *jobs, const LlmqRows *rows)

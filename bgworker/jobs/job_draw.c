@@ -1,9 +1,9 @@
 /*
  * job_draw.c
- *		Drawing of quotas, and telling of breakers.
+ *		Draws quotas, and reports on breakers.
  *
- * What has to be asked of the database, or told to it, goes out with the next draw: one statement
- * for all endpoints, for each at most once a second but when its breaker turns.
+ * Requests and reports for the database go out with the next draw.  It is one statement for all
+ * endpoints.  Each endpoint takes part at most once a second, unless its breaker changes.
  */
 #include "jobs/jobs.h"
 
@@ -13,7 +13,7 @@
 #include "core/store_columns.h"
 #include "json/json_write.h"
 
-/* Room for some thousands of endpoints. */
+/* Room for a few thousand endpoints. */
 #define DRAW_MAX_BYTES ((size_t) 1024 * 1024)
 
 #define PROBE_ASK_US 1000000
@@ -25,7 +25,7 @@ draws(const LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 		   (endpoint->rates.requests_per_minute > 0 || endpoint->rates.tokens_per_minute > 0);
 }
 
-/* When an endpoint has something to ask or to tell. */
+/* Returns when an endpoint has something to request or to report. */
 static int64_t
 draw_due(const LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 {
@@ -102,7 +102,7 @@ llmq_jobs_begin_draw(LlmqJobs *jobs)
 	llmq_buffer_free(&asks);
 }
 
-/* Takes over what the database says of a breaker, but for what it has yet to be told. */
+/* Adopts the database's state of a breaker, unless there is a report that it has yet to get. */
 static void
 adopt(LlmqJobs *jobs, LlmqEndpointLimits *limits, LlmqBreakerState state, int64_t in_us,
 	  int64_t turns)

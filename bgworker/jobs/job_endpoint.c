@@ -1,11 +1,11 @@
 /*
  * job_endpoint.c
- *		Which endpoint of a queue's chain a job is for, and whether it can be called now.
+ *		Chooses the endpoint of a queue's chain for a job, and decides whether it can be called
+ *		now.
  *
- * The chain is gone through in order.  An endpoint that cannot be called is passed
- * over, but for one whose quota comes back soon enough for the job: that is waited
- * for.  Ready jobs are asked about as one (job NULL): they are not claimed before
- * they can be called.
+ * The endpoints of the chain are tried in order.  One that cannot be called is skipped, unless
+ * its quota is available soon enough for the job; then the job waits for that.  Ready jobs are
+ * treated alike (job is NULL): they are not claimed before they can be called.
  */
 #include "jobs/jobs.h"
 
@@ -14,16 +14,16 @@
 
 #include "base/secret.h"
 
-/* How long to wait for a slot of an endpoint that has as many calls as it may have. */
+/* How long to wait for a slot of an endpoint that has as many calls in flight as it may have. */
 #define BUSY_WAIT_US 50000
 
-/* How long an endpoint whose secret is missing is left alone. */
+/* After how long a missing secret is looked for again. */
 #define SECRET_RECHECK_US 1000000
 
-/* Another worker's probe is under way: how it went is known soon. */
+/* How long to wait for the result of another worker's probe. */
 #define PROBE_WAIT_US 1000000
 
-/* What stands still for less is no reason for another look. */
+/* An obstacle that lasts less than this is no reason to check again. */
 #define SHORTEST_WAIT_US 1000
 
 #define MINUTE_US INT64_C(60000000)
@@ -36,7 +36,10 @@ later(int64_t a, int64_t b)
 	return a > b ? a : b;
 }
 
-/* Notes whether an endpoint's secret was there; jobs are not claimed for one that lacks it. */
+/*
+ * Records whether an endpoint's secret was found; without it no jobs are claimed for the
+ * endpoint.
+ */
 void
 llmq_jobs_note_secret(LlmqJobs *jobs, const LlmqEndpoint *endpoint, bool found, const char *reason)
 {
@@ -49,7 +52,7 @@ llmq_jobs_note_secret(LlmqJobs *jobs, const LlmqEndpoint *endpoint, bool found, 
 	limits->secret_found = found;
 }
 
-/* Whether the secret that an endpoint needs is there; looked up at most once a second. */
+/* Returns whether the secret that an endpoint needs exists; checks at most once a second. */
 bool
 llmq_jobs_has_secret(LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 {
@@ -72,9 +75,9 @@ llmq_jobs_has_secret(LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 }
 
 /*
- * This worker's share of a limit that all workers of the database keep together.
- * The shares add up to the limit, so it holds without asking each other; a worker
- * whose rank is beyond the limit has none.
+ * Returns this worker's share of a limit for all workers of the database.  The shares add up to
+ * the limit, so the workers need not ask each other; a worker whose rank is beyond the limit
+ * has no share.
  */
 static int
 share(const LlmqJobs *jobs, int limit)
@@ -84,7 +87,7 @@ share(const LlmqJobs *jobs, int limit)
 	return limit / workers + (jobs->rank < limit % workers ? 1 : 0);
 }
 
-/* How many more calls an endpoint may get from this worker; INT_MAX: no limit. */
+/* Returns how many more calls an endpoint may get from this worker; INT_MAX: no limit. */
 static int
 endpoint_room(const LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 {
@@ -99,7 +102,10 @@ has_rates(const LlmqEndpoint *endpoint)
 	return endpoint->rates.requests_per_minute > 0 || endpoint->rates.tokens_per_minute > 0;
 }
 
-/* Tokens that a job takes on an endpoint, or a ready one whose prompt nobody has read yet. */
+/*
+ * Returns the tokens that a job takes from an endpoint's quota.  job is NULL for a ready job,
+ * whose prompt was not read yet.
+ */
 int64_t
 llmq_jobs_tokens(const LlmqJobs *jobs, const LlmqEndpoint *endpoint, LlmqJob *job)
 {
@@ -118,7 +124,10 @@ llmq_jobs_tokens(const LlmqJobs *jobs, const LlmqEndpoint *endpoint, LlmqJob *jo
 
 /* ---- Obstacles ----------------------------------------------------------------------- */
 
-/* Whether a breaker is in the way; if it is time for a probe, that is to be asked for. */
+/*
+ * Returns whether a breaker prevents a call; when a probe is due, makes the next draw ask for
+ * it.
+ */
 static bool
 breaker_obstructs(LlmqJobs *jobs, const LlmqEndpoint *endpoint, int64_t *until)
 {
@@ -138,7 +147,7 @@ breaker_obstructs(LlmqJobs *jobs, const LlmqEndpoint *endpoint, int64_t *until)
 	return true;
 }
 
-/* Whether a quota, or the pace that the provider made necessary, is in the way. */
+/* Returns whether a quota, or the pace that the provider's limits require, prevents a call. */
 static bool
 limiter_obstructs(LlmqJobs *jobs, const LlmqEndpoint *endpoint, LlmqJob *job, int64_t *until)
 {
@@ -154,10 +163,13 @@ limiter_obstructs(LlmqJobs *jobs, const LlmqEndpoint *endpoint, LlmqJob *job, in
 		*until = later(*until, llmq_quota_when(&limits->quota, &endpoint->rates, tokens, now));
 		if (job == NULL)
 			*until = later(*until, limits->rest_until_us);
-		/* What is being drawn will be here in a moment, and not with the draw after that. */
+		/*
+		 * The draw under way will bring more in a moment; there is no need to wait for the one
+		 * after it.
+		 */
 		if (limits->drawing && *until > now + BUSY_WAIT_US)
 			*until = now + BUSY_WAIT_US;
-		/* Those in hand come first. */
+		/* Claimed jobs come first. */
 		if (job == NULL && limits->waiting > 0)
 			*until = later(*until, now + BUSY_WAIT_US);
 		if (*until > now)
@@ -171,7 +183,7 @@ limiter_obstructs(LlmqJobs *jobs, const LlmqEndpoint *endpoint, LlmqJob *job, in
 	return limits->limited;
 }
 
-/* What keeps a job from an endpoint, and until when (LLMQ_NEVER: nobody knows). */
+/* Returns what prevents a call of a job to an endpoint, and until when (LLMQ_NEVER: unknown). */
 static LlmqObstacle
 obstacle_of(LlmqJobs *jobs, const LlmqEndpoint *endpoint, LlmqJob *job, int64_t *until)
 {
@@ -233,7 +245,7 @@ llmq_jobs_choose(LlmqJobs *jobs, LlmqJob *job)
 
 /* ---- Allowance ----------------------------------------------------------------------- */
 
-/* Ready jobs wait for a quota: notes until when the last of them will. */
+/* Notes until when the last of the ready jobs that wait for a quota will wait. */
 static void
 note_backlog(LlmqJobs *jobs, const LlmqEndpoint *endpoint, int64_t depth, int64_t until)
 {
@@ -251,7 +263,7 @@ note_backlog(LlmqJobs *jobs, const LlmqEndpoint *endpoint, int64_t depth, int64_
 	llmq_jobs_limits_of(jobs, endpoint)->backlog_until_us = until;
 }
 
-/* How many calls an endpoint that nothing obstructs may get now. */
+/* Returns how many calls an endpoint without an obstacle may get now. */
 static int64_t
 room_of(LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 {
@@ -266,7 +278,7 @@ room_of(LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 	return quota < room ? quota : room;
 }
 
-/* How many of a queue's ready jobs the endpoints of its chain may take now. */
+/* Returns how many of a queue's ready jobs the endpoints of its chain may take now. */
 static int64_t
 chain_room(LlmqJobs *jobs, const LlmqQueue *queue)
 {
@@ -294,7 +306,7 @@ chain_room(LlmqJobs *jobs, const LlmqQueue *queue)
 			limits->wanted = true;
 		if (obstacle == LLMQ_OBSTACLE_LIMITER)
 			note_backlog(jobs, endpoint, depth, until);
-		/* What a quota leaves over waits for it, if that is worth its while. */
+		/* Jobs beyond a quota wait for it, if it is available soon enough. */
 		if (limited && (obstacle == LLMQ_OBSTACLE_NONE || until - now <= afford))
 			break;
 	}
@@ -302,8 +314,8 @@ chain_room(LlmqJobs *jobs, const LlmqQueue *queue)
 }
 
 /*
- * How many jobs of a queue may be claimed now; a job that cannot run stays where it is,
- * and jobs->chance_us says when it may be able to.
+ * Returns how many jobs of a queue may be claimed now.  A job that cannot run stays in the
+ * table, and jobs->chance_us is when it may be able to.
  */
 int
 llmq_jobs_allowance(void *context, const char *name)

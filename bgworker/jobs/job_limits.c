@@ -1,9 +1,9 @@
 /*
  * job_limits.c
- *		What a call takes from an endpoint's limits, and what it teaches of them.
+ *		What a call takes from an endpoint's limits, and what we learn from it about them.
  *
- * A call enters an endpoint, which takes a slot and tokens, and leaves it with a verdict, from
- * which the breaker, the estimates and the pace learn.
+ * When a call begins it takes a slot and tokens of its endpoint.  When it ends, its verdict
+ * updates the breaker, the estimates and the pace.
  */
 #include "jobs/jobs.h"
 
@@ -11,12 +11,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Slots that come within this are claimed together. */
+/* Slots within this time are claimed together. */
 #define REST_US 20000
 
 /* ---- In and out ------------------------------------------------------------------------ */
 
-/* The job is an endpoint's now; attempts on it are counted anew if it was another's. */
+/*
+ * Binds a job to an endpoint.  If it was bound to another, the count of its attempts there
+ * begins anew.
+ */
 static void
 bind_to(LlmqJob *job, const LlmqEndpoint *endpoint)
 {
@@ -26,7 +29,7 @@ bind_to(LlmqJob *job, const LlmqEndpoint *endpoint)
 	job->delivery.attempts_here = 0;
 }
 
-/* A job in hand waits, and others are not claimed before it. */
+/* Makes a claimed job wait for a quota; no others are claimed before it. */
 void
 llmq_jobs_await_quota(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpointChoice *choice)
 {
@@ -48,7 +51,7 @@ llmq_jobs_await_no_more(LlmqJobs *jobs, LlmqJob *job)
 	job->awaits_quota = false;
 }
 
-/* A call to an endpoint that can be called begins. */
+/* Begins a call to an endpoint that can be called. */
 void
 llmq_jobs_enter(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 {
@@ -67,7 +70,7 @@ llmq_jobs_enter(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 	limits->may_probe = false;
 }
 
-/* The call that had begun was none, or it was broken off: called says which. */
+/* Ends a call that never took place, or that was interrupted (`called`). */
 void
 llmq_jobs_leave(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint, bool called)
 {
@@ -83,7 +86,7 @@ llmq_jobs_leave(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint, bool
 	job->tokens_taken = 0;
 }
 
-/* Goes on with the next endpoint of the chain; false if there is none that can be waited for. */
+/* Goes on with the next endpoint of the chain; false if there is none that is worth waiting for. */
 bool
 llmq_jobs_fall_back(LlmqJobs *jobs, LlmqJob *job)
 {
@@ -103,12 +106,12 @@ llmq_jobs_fall_back(LlmqJobs *jobs, LlmqJob *job)
 
 typedef enum Health
 {
-	HEALTH_UNKNOWN, /* what failed was the job, or the provider was asked too often */
+	HEALTH_UNKNOWN, /* the job was at fault, or the provider was called too often */
 	HEALTH_GOOD,
 	HEALTH_BAD
 } Health;
 
-/* What a verdict says of the endpoint itself. */
+/* Returns what a verdict says about the endpoint itself. */
 static Health
 health_of(const LlmqVerdict *verdict)
 {
@@ -134,7 +137,7 @@ open_breaker(LlmqJobs *jobs, const LlmqEndpoint *endpoint, const LlmqVerdict *ve
 
 	if (limits->state == LLMQ_BREAKER_CLOSED)
 		llmq_core_log(jobs->core, LLMQ_LOG_WARNING,
-					  "endpoint \"%s\" keeps failing and is left alone for %" PRId64
+					  "endpoint \"%s\" keeps failing and is not called for %" PRId64
 					  " ms; the last time: %s",
 					  endpoint->name, endpoint->breaker_cooldown_us / 1000,
 					  llmq_error_name(verdict->error_class));
@@ -167,7 +170,7 @@ note_health(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 			open_breaker(jobs, endpoint, &job->verdict);
 			return;
 		}
-		/* It answers, whatever it makes of this job. */
+		/* It answers, whatever came of this job. */
 		llmq_jobs_close_breaker(limits);
 		limits->event = LLMQ_BREAKER_WORKED;
 		llmq_core_log(jobs->core, LLMQ_LOG_INFO, "endpoint \"%s\" answers again", endpoint->name);
@@ -180,7 +183,10 @@ note_health(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 		open_breaker(jobs, endpoint, &job->verdict);
 }
 
-/* What was taken is settled against usage; where that is unknown, what was taken stands. */
+/*
+ * Corrects the tokens that were taken by the reported usage; without that, they stay as they
+ * are.
+ */
 static void
 note_usage(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 {
@@ -202,9 +208,9 @@ note_usage(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 }
 
 /*
- * What is left of the provider's limits, spread over the time until they are whole
- * again, is the pace: so its first refusal is never reached.  The calls under way, and
- * the other workers, have their part in what is left.
+ * Sets the pace: what is left of the provider's limits is spread over the time until they are
+ * fully available again, so that the provider never has to refuse a call.  Calls under way, and
+ * the other workers, share in what is left.
  */
 static void
 note_pace(LlmqJobs *jobs, const LlmqVerdict *verdict, const LlmqEndpoint *endpoint)
@@ -214,7 +220,7 @@ note_pace(LlmqJobs *jobs, const LlmqVerdict *verdict, const LlmqEndpoint *endpoi
 	int64_t workers = jobs->workers > 0 ? jobs->workers : 1;
 	int64_t left;
 
-	/* A refusal has a retry hint of its own. */
+	/* A refusal has its own retry hint. */
 	if (verdict->left_calls < 0 || verdict->http_status == 429 || verdict->http_status == 529)
 		return;
 	left = verdict->left_calls / workers - limits->in_flight;
@@ -226,7 +232,7 @@ note_pace(LlmqJobs *jobs, const LlmqVerdict *verdict, const LlmqEndpoint *endpoi
 		limits->pace_next_us = now + limits->pace_us;
 }
 
-/* A call has ended with the job's verdict, and has left the endpoint. */
+/* Learns from a call that has ended with the job's verdict. */
 void
 llmq_jobs_note_call(LlmqJobs *jobs, LlmqJob *job, const LlmqEndpoint *endpoint)
 {

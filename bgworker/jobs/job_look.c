@@ -2,8 +2,8 @@
  * job_look.c
  *		How ready jobs are found: position and sweep.
  *
- * A look is part of every poll: it reads llmq.ready behind the tip or, as part of a sweep, behind
- * an earlier position, where transactions that committed late have left jobs.
+ * A look is part of every poll: it reads llmq.ready above the tip or, as part of a sweep,
+ * above an earlier position, where transactions that committed late may have left jobs.
  */
 #include "jobs/jobs.h"
 
@@ -13,29 +13,32 @@
 
 #include "core/store_columns.h"
 
-/*
- * Sweeps begin at least this far apart, and no more than a tenth of the time is
- * spent in them.
- */
+/* Sweeps begin at least this far apart, and take no more than a tenth of the time. */
 #define SWEEP_PAUSE_US	   100000
 #define SWEEP_PAUSE_FACTOR 10
 
-/* How long a job that cannot be claimed is left alone. */
+/* How long a job that cannot be claimed is left out. */
 #define HOLD_US 60000000
 
-/* A poll that takes longer has waited for a lock, which is no reason to look less often. */
+/*
+ * A poll that took longer than this has waited for a lock, which is no reason to sweep less
+ * often.
+ */
 #define SWEEP_POLL_MAX_US 100000
 
 static void release_held(LlmqJobs *jobs, int64_t now_us);
 
-/* Ready ids in memory are enough for a while: looking for more can wait. */
+/*
+ * Returns whether there are enough ready ids in memory for a while, so that looking for more
+ * can wait.
+ */
 static bool
 has_plenty(const LlmqJobs *jobs)
 {
 	return llmq_ready_count(jobs->ready) > 2 * (size_t) jobs->core->options.max_in_flight + 1000;
 }
 
-/* When the sweep that is wanted may begin. */
+/* Returns when the wanted sweep may begin. */
 static int64_t
 sweep_due(const LlmqJobs *jobs)
 {
@@ -43,14 +46,14 @@ sweep_due(const LlmqJobs *jobs)
 															 : jobs->position.sweep_next_us;
 }
 
-/* Whether the poll that begins now shall be part of a sweep; begins one if so. */
+/* Decides whether the poll that begins now is part of a sweep, and begins one if necessary. */
 static bool
 sweeps(LlmqJobs *jobs, bool full)
 {
 	LlmqPosition *position = &jobs->position;
 	int64_t now = jobs->core->now.mono_us;
 
-	/* A long sweep takes turns with looks behind the tip. */
+	/* A long sweep takes turns with looks above the tip. */
 	if (position->sweeping)
 		return !(jobs->polling_sweep && jobs->core->woken);
 	if (now < position->sweep_next_us || !(full || jobs->core->woken || now >= jobs->sweep_due_us))
@@ -85,7 +88,7 @@ llmq_jobs_begin_look(LlmqJobs *jobs, bool full)
 
 /* ---- Position ---------------------------------------------------------------------- */
 
-/* The sweep under way is over, be it complete or not. */
+/* Ends the sweep under way, whether it is complete or not. */
 static void
 end_sweep(LlmqJobs *jobs)
 {
@@ -97,7 +100,7 @@ end_sweep(LlmqJobs *jobs)
 		jobs->core->now.mono_us + (pause > SWEEP_PAUSE_US ? pause : SWEEP_PAUSE_US);
 }
 
-/* The sweep under way has seen everything from base on. */
+/* Completes the sweep under way, which has seen everything above the base. */
 static void
 finish_sweep(LlmqJobs *jobs)
 {
@@ -133,7 +136,7 @@ move_position(LlmqJobs *jobs, int64_t next_xid, int64_t oldest_xid)
 	}
 }
 
-/* A job that somebody had locked: a sweep will find it again. */
+/* Has a sweep find a job again that somebody had locked. */
 void
 llmq_jobs_look_again(LlmqJobs *jobs, int64_t seq)
 {
@@ -148,12 +151,12 @@ llmq_jobs_look_again(LlmqJobs *jobs, int64_t seq)
 		jobs->sweep_due_us = jobs->core->now.mono_us + SWEEP_PAUSE_US;
 }
 
-/* Leaves a job alone for a while; the rest goes on without it. */
+/* Leaves a job out for a while; the others go on without it. */
 void
 llmq_jobs_hold(LlmqJobs *jobs, int64_t seq, const char *error)
 {
 	llmq_core_log(jobs->core, LLMQ_LOG_WARNING,
-				  "the job at %" PRId64 " of llmq.ready cannot be claimed and is left for a "
+				  "the job at %" PRId64 " of llmq.ready cannot be claimed and is left out for a "
 				  "minute: %s",
 				  seq, error);
 	if (jobs->held_count == LLMQ_HELD_MAX)
@@ -162,7 +165,7 @@ llmq_jobs_hold(LlmqJobs *jobs, int64_t seq, const char *error)
 		jobs->held[jobs->held_count++] = (LlmqHeld){seq, jobs->core->now.mono_us + HOLD_US};
 }
 
-/* Has jobs found again that were left alone for long enough, or at least the first of them. */
+/* Has jobs found again that were left out for long enough, or at least the first of them. */
 static void
 release_held(LlmqJobs *jobs, int64_t now_us)
 {
@@ -180,7 +183,7 @@ release_held(LlmqJobs *jobs, int64_t now_us)
 
 /* ---- Rows ---------------------------------------------------------------------------- */
 
-/* Somebody else has the job now, or it is cancelled. */
+/* Handles a revoked lease: another worker has the job now, or it was cancelled. */
 static void
 revoke(LlmqJobs *jobs, const char *job_id, const char *delivery)
 {
@@ -190,7 +193,7 @@ revoke(LlmqJobs *jobs, const char *job_id, const char *delivery)
 		llmq_jobs_interrupt(jobs, job);
 }
 
-/* Whether this worker runs the jobs of a queue. */
+/* Returns whether this worker runs the jobs of a queue. */
 bool
 llmq_jobs_serves(const LlmqJobs *jobs, const char *queue)
 {
@@ -248,13 +251,13 @@ llmq_jobs_end_look(LlmqJobs *jobs, const json_t *control, bool room)
 		move_position(jobs, json_integer_value(json_object_get(control, "next_xid")),
 					  json_integer_value(json_object_get(control, "oldest_xid")));
 	else
-		/* What did not fit stays in the table; a later sweep reads it from base again. */
+		/* Jobs without room stay in the table; a later sweep reads them from the base again. */
 		llmq_jobs_look_again(jobs, LLMQ_NEVER);
 }
 
 /*
- * A new session may stand before new tables, where seqs begin anew (DROP and CREATE
- * EXTENSION in one transaction).
+ * Forgets what is known of llmq.ready.  In a new session the tables may be new, with seqs that
+ * begin anew (DROP and CREATE EXTENSION in one transaction).
  */
 void
 llmq_jobs_forget_ready(LlmqJobs *jobs)

@@ -1,22 +1,22 @@
 /*
  * job_report.c
- *		What the worker says with a full poll of endpoints in trouble and of the depth of queues:
- *		see llmq_internal.take_report.
+ *		What the worker reports with a full poll about endpoints in trouble and the depths of
+ *		queues (llmq_internal.take_report).
  *
- * Only what has changed is said, so that an idle worker is silent.  What was said is noted beside
- * what is known of endpoints and queues.
+ * Only changes are reported, so an idle worker reports nothing.  What was reported is kept with
+ * what is known about endpoints and queues.
  */
 #include "jobs/jobs.h"
 
 #include "json/json_write.h"
 
-/* What others ask for, the depth of a queue say, is as old as this at most. */
+/* How old a value that others read, such as the depth of a queue, may get. */
 #define REPORT_US 1000000
 
-/* A quota that makes jobs wait for less is no trouble. */
+/* A quota that makes jobs wait for less than this is not reported. */
 #define BACKLOG_US 1000000
 
-/* Words of llmq.endpoint_trouble.reason. */
+/* The values of llmq.endpoint_trouble.reason. */
 static const char *const wait_reasons[] = {
 	[LLMQ_OBSTACLE_SECRET] = "no_secret",
 	[LLMQ_OBSTACLE_PAUSE] = "rate_limited",
@@ -24,7 +24,7 @@ static const char *const wait_reasons[] = {
 	[LLMQ_OBSTACLE_LIMITER] = "limiter",
 };
 
-/* What is in the way of an endpoint's jobs, and until when. */
+/* Returns what keeps an endpoint's jobs waiting, and until when. */
 static LlmqEndpointTrouble
 trouble_of(const LlmqJobs *jobs, const LlmqEndpoint *endpoint, bool has_secret)
 {
@@ -42,7 +42,7 @@ trouble_of(const LlmqJobs *jobs, const LlmqEndpoint *endpoint, bool has_secret)
 	return (LlmqEndpointTrouble){true, LLMQ_OBSTACLE_NONE, 0};
 }
 
-/* Whether a trouble is another than what was said. */
+/* Returns whether a trouble differs from what was reported. */
 static bool
 is_news(const LlmqJobs *jobs, const LlmqEndpointTrouble *said, const LlmqEndpointTrouble *trouble)
 {
@@ -90,7 +90,7 @@ add_endpoints(LlmqJobs *jobs, LlmqBuffer *report)
 	return says;
 }
 
-/* Somebody wants to know a queue's depth, and this worker knows it. */
+/* Returns whether a queue's depth is needed and this worker knows it. */
 static bool
 publishes_depth(const LlmqJobs *jobs, const LlmqQueue *queue)
 {
@@ -139,7 +139,7 @@ llmq_jobs_repeat_report(LlmqJobs *jobs)
 		jobs->learned.queues[i].reported_depth = 0;
 }
 
-/* Whether a breaker or a quota has begun, or ceased, to be in the way of jobs. */
+/* Returns whether a breaker or a quota has begun, or ceased, to keep jobs waiting. */
 static bool
 has_turned(const LlmqJobs *jobs, const LlmqEndpoint *endpoint)
 {

@@ -1,9 +1,9 @@
 /*
  * job_settle.c
- *		Ended deliveries on their way into the database.
+ *		Settles ended deliveries in the database.
  *
- * What was paid for is in hand until its commit is known: a batch that fails is tried
- * again, together when the trouble is one that passes, else one by one.
+ * Answers, which were paid for, are kept until their commit is known.  A batch that fails is
+ * tried again: together if the error is transient, or else one by one.
  */
 #include "jobs/jobs.h"
 
@@ -14,8 +14,9 @@
 #include "json/json_write.h"
 
 /*
- * A delivery whose settling keeps failing is cut down, given up as dead, and in the
- * end dead without a record of its attempts, if it is that which cannot be stored.
+ * After so many failures to settle a delivery, less of it is stored: first the response as a
+ * string, then the job as dead, and finally as dead without a record of its attempts, in case
+ * that is what cannot be stored.
  */
 #define SETTLE_FAILURES_RAW		   2
 #define SETTLE_FAILURES_DEAD	   5
@@ -23,7 +24,7 @@
 
 #define LOCK_NOT_AVAILABLE "55P03"
 
-/* When the next ended job may be settled; LLMQ_NEVER: there is none. */
+/* Returns when the next ended job may be settled; LLMQ_NEVER: there is none. */
 int64_t
 llmq_jobs_settle_due(const LlmqJobs *jobs)
 {
@@ -80,7 +81,10 @@ forget_job(LlmqJobs *jobs, LlmqJob *job)
 	llmq_job_destroy(job);
 }
 
-/* A job that was put back is due again: this worker need not wait for a poll to find out. */
+/*
+ * Notes when a job that was put back is due again, so that this worker need not wait for a
+ * poll to find out.
+ */
 static void
 note_redelivery(LlmqJobs *jobs, const LlmqJob *job)
 {
@@ -88,7 +92,7 @@ note_redelivery(LlmqJobs *jobs, const LlmqJob *job)
 		llmq_core_poll_by(jobs->core, jobs->core->now.mono_us + job->step.delay_us);
 }
 
-/* Somebody has locked a job: its answer stays in hand, the others of the batch are settled. */
+/* Settles a job later, because somebody has locked it; the others of the batch are settled. */
 static void
 settle_later(LlmqJobs *jobs, LlmqJob *job)
 {
@@ -98,7 +102,7 @@ settle_later(LlmqJobs *jobs, LlmqJob *job)
 		jobs->core->now.mono_us + llmq_core_backoff(jobs->core, job->settle_waits++);
 }
 
-/* Counts a delivery that the database has taken, or that came too late. */
+/* Counts a delivery that was settled, or that came too late. */
 static void
 count_delivery(LlmqJobs *jobs, const LlmqJob *job, bool settled)
 {
@@ -111,7 +115,7 @@ count_delivery(LlmqJobs *jobs, const LlmqJob *job, bool settled)
 							   job->step.error_class);
 }
 
-/* One row of the answer: what became of the delivery of a job. */
+/* Takes one row of the answer: what became of the delivery of a job. */
 static void
 take_verdict(LlmqJobs *jobs, const char *job_id, const char *verdict)
 {
@@ -135,7 +139,7 @@ take_verdict(LlmqJobs *jobs, const char *job_id, const char *verdict)
 	forget_job(jobs, job);
 }
 
-/* What no row spoke of is over all the same. */
+/* Completes a batch.  Deliveries without a row in the answer are over too. */
 void
 llmq_jobs_complete_settle(LlmqJobs *jobs, const LlmqRows *rows)
 {
@@ -153,11 +157,11 @@ llmq_jobs_complete_settle(LlmqJobs *jobs, const LlmqRows *rows)
 }
 
 /*
- * The transaction was rolled back and the answers are still in hand.  A batch
- * is taken apart; a row that keeps failing alone for a reason that does not pass
- * is stored with less, and in the end goes dead, alone.  One that waited for a lock,
- * somebody else's open transaction holds the key of a message say, is halved each time,
- * until who waits does so alone.
+ * Handles a batch that was rolled back; the answers are still in hand.  The batch is settled
+ * one by one.  A row that keeps failing alone with an error that is not transient is stored
+ * with less, and in the end goes dead, alone.  A batch that waited for a lock (somebody's open
+ * transaction may hold the key of a message) is halved each time, until the row that waits
+ * does so alone.
  */
 void
 llmq_jobs_fail_settle(LlmqJobs *jobs, const LlmqRows *rows)

@@ -1,6 +1,9 @@
 /*
  * job_table.c
- *		Jobs in hand: all of them, found by id and delivery, and lists of some in an order.
+ *		The jobs in hand: a table of all by id and delivery, and ordered lists of some.
+ *
+ * The hash table is our own because the jobs are its nodes, so that adding one needs no
+ * memory, and libc's hsearch has one global table without removal.
  */
 #include "jobs/job_table.h"
 

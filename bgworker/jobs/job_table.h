@@ -1,6 +1,6 @@
 /*
  * job_table.h
- *		Jobs in hand: all of them, found by id and delivery, and lists of some in an order.
+ *		The jobs in hand: a table of all by id and delivery, and ordered lists of some.
  */
 #ifndef LLMQ_JOB_TABLE_H
 #define LLMQ_JOB_TABLE_H

@@ -1,6 +1,6 @@
 /*
  * jobs.c
- *		The client for jobs as a whole: its beginning, its configuration, its end.
+ *		The client for jobs as a whole: its start, its configuration, its end.
  */
 #include "jobs/jobs.h"
 
@@ -43,7 +43,9 @@ llmq_learned_free(LlmqLearned *learned)
 	*learned = (LlmqLearned){0};
 }
 
-/* Pauses, quotas and breakers outlive a change; what was counted or said is counted and said anew.
+/*
+ * Carries an endpoint's state over to a new configuration.  Pauses, quotas and breakers are
+ * kept; counts and reports begin anew.
  */
 static void
 carry_over_endpoint(const LlmqJobs *jobs, const LlmqEndpoint *fresh, LlmqEndpointLimits *limits)

@@ -1,6 +1,6 @@
 /*
  * jobs.h
- *		The client for jobs: takes prompts to models, and answers back.
+ *		The client for jobs: sends prompts to models, and brings back the answers.
  *
  *		job_endpoint.c	which endpoint a job is for, and whether it can be called now
  *		job_limits.c	what a call takes from an endpoint's limits, and teaches of them
@@ -20,12 +20,13 @@
 #include "base/buffer.h"
 #include "jobs/jobs_state.h"
 
-/* Where a job goes now. */
+/* The endpoint that was chosen for a job. */
 typedef struct LlmqEndpointChoice
 {
-	const LlmqEndpoint *endpoint; /* to be called, at when_us; NULL: none can be, before when_us */
-	int64_t when_us;			  /* LLMQ_NEVER: nobody knows */
-	LlmqObstacle obstacle;		  /* what is in the way until then */
+	const LlmqEndpoint
+		*endpoint;		   /* may be called at when_us; NULL: none can be called before when_us */
+	int64_t when_us;	   /* LLMQ_NEVER: unknown */
+	LlmqObstacle obstacle; /* what prevents a call until then */
 } LlmqEndpointChoice;
 
 /* job_endpoint.c */
@@ -51,7 +52,7 @@ extern int64_t llmq_jobs_draw_due(const LlmqJobs *jobs);
 extern void llmq_jobs_begin_draw(LlmqJobs *jobs);
 extern void llmq_jobs_complete_draw(LlmqJobs *jobs, const LlmqRows *rows);
 extern void llmq_jobs_fail_draw(LlmqJobs *jobs);
-/* What a full poll says of breakers: those that are not closed, by endpoint. */
+/* Takes what a full poll says about breakers: those that are not closed, by endpoint. */
 extern void llmq_jobs_take_breakers(LlmqJobs *jobs, const json_t *breakers);
 
 /* job_call.c */
@@ -62,17 +63,20 @@ extern void llmq_jobs_interrupt(LlmqJobs *jobs, LlmqJob *job);
 extern void llmq_jobs_give_back(LlmqJobs *jobs, LlmqJob *job);
 
 /* job_look.c */
-/* When a poll is wanted for the sake of ready jobs; LLMQ_NEVER: none is. */
+/* Returns when a poll for ready jobs is needed; LLMQ_NEVER: none is. */
 extern int64_t llmq_jobs_look_due(const LlmqJobs *jobs);
-/* The position that a poll which begins now reads llmq.ready behind. */
+/* Returns the position above which a poll that begins now reads llmq.ready. */
 extern int64_t llmq_jobs_begin_look(LlmqJobs *jobs, bool full);
-/* The rows of a poll but for its control row; false if not all of them found room in memory. */
+/*
+ * Takes the rows of a poll except its control row; false if there was not enough memory for
+ * all of them.
+ */
 extern bool llmq_jobs_complete_look(LlmqJobs *jobs, const LlmqRows *rows);
-/* What the control row says of the look; room: all of its rows found room. */
+/* Takes what the control row says about the look; `room` says that all rows were taken. */
 extern void llmq_jobs_end_look(LlmqJobs *jobs, const json_t *control, bool room);
 extern void llmq_jobs_look_again(LlmqJobs *jobs, int64_t seq);
 extern void llmq_jobs_hold(LlmqJobs *jobs, int64_t seq, const char *error);
-/* The session is another: what is known of llmq.ready is read again. */
+/* Forgets what is known of llmq.ready, because the session is a new one. */
 extern void llmq_jobs_forget_ready(LlmqJobs *jobs);
 extern bool llmq_jobs_serves(const LlmqJobs *jobs, const char *queue);
 
@@ -89,32 +93,41 @@ extern void llmq_jobs_complete_settle(LlmqJobs *jobs, const LlmqRows *rows);
 extern void llmq_jobs_fail_settle(LlmqJobs *jobs, const LlmqRows *rows);
 
 /* job_report.c */
-/* Writes the members endpoints and depths into an open object; false: there is nothing to say. */
+/*
+ * Writes the members endpoints and depths into an open object; false if there is nothing to
+ * report.
+ */
 extern bool llmq_jobs_write_report(LlmqJobs *jobs, LlmqBuffer *report);
-/* The poll that carried the report has failed: all is to be said again. */
+/* Makes everything be reported again, because the poll with the report has failed. */
 extern void llmq_jobs_repeat_report(LlmqJobs *jobs);
-/* When a full poll is due only to say something that others ask for; LLMQ_NEVER if nothing is. */
+/*
+ * Returns when a full poll is due only to report values that others read; LLMQ_NEVER if there
+ * are none.
+ */
 extern int64_t llmq_jobs_report_due(const LlmqJobs *jobs);
 
 /* jobs.c */
-/* Makes room for so many calls at once; false when memory is out. */
+/* Prepares for so many calls at once; false when out of memory. */
 extern bool llmq_jobs_init(LlmqJobs *jobs, LlmqCore *core, int slots);
 extern void llmq_jobs_free(LlmqJobs *jobs);
-/* What is known of the endpoints and queues of a new configuration; false when memory is out. */
+/*
+ * Collects what is known about the endpoints and queues of a new configuration; false when out
+ * of memory.
+ */
 extern bool
 llmq_jobs_carry_over(const LlmqJobs *jobs, const LlmqConfig *fresh, LlmqLearned *learned);
-/* That configuration is in force.  Owns what is learned from now on. */
+/* Puts that configuration into force, and takes ownership of `learned`. */
 extern void llmq_jobs_take_config(LlmqJobs *jobs, LlmqLearned learned);
 extern void llmq_learned_free(LlmqLearned *learned);
-/* Nothing is claimed any more: what waits for its next attempt goes back. */
+/* Stops claiming, and gives back the jobs that wait for their next attempt. */
 extern void llmq_jobs_drain(LlmqJobs *jobs);
-/* Calls are ended, too. */
+/* Does the same, and ends calls. */
 extern void llmq_jobs_stop(LlmqJobs *jobs);
-/* Whether nothing is ready that could be claimed, as far as has been looked. */
+/* Returns whether no ready job is known that could be claimed. */
 extern bool llmq_jobs_are_done(LlmqJobs *jobs);
 /* Writes the ids of the jobs in hand as an array literal. */
 extern void llmq_jobs_list_ids(const LlmqJobs *jobs, LlmqBuffer *ids);
-/* Age of the oldest job in hand; 0: there is none. */
+/* Returns the age of the oldest job in hand; 0 if there is none. */
 extern int64_t llmq_jobs_oldest_us(const LlmqJobs *jobs);
 
 #endif /* LLMQ_JOBS_H */

@@ -1,7 +1,7 @@
 /*
  * jobs_state.h
- *		What the client for jobs knows: jobs in hand, ready ids, and what it has learned of
- *		endpoints and queues.
+ *		The state of the client for jobs: jobs in hand, ready ids, and what it has learned
+ *		about endpoints and queues.
  */
 #ifndef LLMQ_JOBS_STATE_H
 #define LLMQ_JOBS_STATE_H
@@ -13,12 +13,11 @@
 #include "limits/endpoint_limits.h"
 
 /*
- * Where llmq.ready has been read to.  Transactions take a seq and commit later,
- * in any order: at or below base nothing new can appear, between base and tip it
- * can.  A sweep reads from base again; one that no transaction older than
- * candidate_xid has outlived lets base rise to candidate, which was the tip when
- * candidate_xid was the next transaction id.  (A transaction takes its id before
- * its seqs: it writes the job row first.)
+ * How far llmq.ready was read.  Transactions take a seq and commit later, in any order, so new
+ * rows can appear between base and tip, but not at or below base.  A sweep reads from base
+ * again.  If all transactions older than candidate_xid had ended when a sweep began, base may
+ * rise to candidate, which was the tip when candidate_xid was the next transaction id.  (A
+ * transaction takes its id before its seqs, because it writes the job row first.)
  */
 typedef struct LlmqPosition
 {
@@ -26,14 +25,17 @@ typedef struct LlmqPosition
 	int64_t tip;
 	int64_t candidate;
 	int64_t candidate_xid; /* 0: no candidate */
-	bool sweeping;		   /* a sweep has begun and has not reached the end */
-	int64_t sweep_at;	   /* it has come to here */
-	int64_t sweep_xid;	   /* the oldest transaction that ran when it began */
+	bool sweeping;		   /* a sweep has begun and has not ended */
+	int64_t sweep_at;	   /* how far it has come */
+	int64_t sweep_xid;	   /* the oldest transaction that was running when it began */
 	int64_t sweep_cost_us; /* time spent in its polls; those that failed do not count */
-	int64_t sweep_next_us; /* no sweep begins before; its cost is bounded by that */
+	int64_t sweep_next_us; /* no sweep begins before this, which limits their cost */
 } LlmqPosition;
 
-/* A ready job that cannot be claimed for a reason of its own, left alone until then. */
+/*
+ * A ready job that cannot be claimed because of the job itself, and is left out until a given
+ * time.
+ */
 typedef struct LlmqHeld
 {
 	int64_t seq;
@@ -42,14 +44,14 @@ typedef struct LlmqHeld
 
 #define LLMQ_HELD_MAX 64
 
-/* What is known of a queue. */
+/* What is known about a queue. */
 typedef struct LlmqQueueState
 {
 	int in_flight;			/* deliveries of this worker */
 	int64_t reported_depth; /* one more than llmq.queue_depth shows; 0: it shows nothing yet */
 } LlmqQueueState;
 
-/* What is known of the endpoints and queues of a configuration, by their numbers. */
+/* What is known about the endpoints and queues of a configuration, by their numbers. */
 typedef struct LlmqLearned
 {
 	LlmqEndpointLimits *endpoints;
@@ -67,21 +69,21 @@ typedef struct LlmqJobs
 	LlmqJobList settling; /* the batch under way */
 	int calls;			  /* network calls under way */
 	int workers;		  /* how many share the limits of queues and endpoints */
-	int rank;			  /* this one's place among them, from 0 */
+	int rank;			  /* the position of this one among them, from 0 */
 
 	/* Looking. */
 	LlmqPosition position;
-	bool more;					  /* the last poll did not see all */
+	bool more;					  /* the last poll did not return everything */
 	bool polling_sweep;			  /* the poll under way is part of a sweep */
-	int64_t sweep_due_us;		  /* a sweep is wanted then; LLMQ_NEVER: none is */
+	int64_t sweep_due_us;		  /* when a sweep is wanted; LLMQ_NEVER: none is */
 	LlmqHeld held[LLMQ_HELD_MAX]; /* the oldest first */
 	int held_count;
 
 	/* Claiming. */
-	int64_t chance_us; /* when a ready job that cannot be called now may be */
-	int64_t *claiming; /* the seqs under way */
+	int64_t chance_us; /* when a ready job that cannot run now may be able to */
+	int64_t *claiming; /* the seqs in the claim under way */
 	int claiming_count;
-	int64_t *suspects; /* one of them has spoiled a claim: to be claimed one by one */
+	int64_t *suspects; /* one of them made a claim fail, so they are claimed one by one */
 	int suspect_count;
 } LlmqJobs;
 

@@ -2,10 +2,13 @@
  * ready.c
  *		The ids of ready jobs in memory, and whose turn it is.
  *
- * A lane holds the ids of one tenant in one priority of one queue, oldest first.
- * Lanes that have ids form a ring per queue and priority; taking from the lane
- * at its head moves the head on, which is how tenants take turns.  Lanes are
- * found by a chained hash table and freed when they run empty.
+ * A lane has the ids of one tenant with one priority in one queue, oldest first.  The lanes of
+ * a queue and priority form a ring.  Taking an id from the lane at its head moves the head to
+ * the next lane, so tenants take turns.  Lanes are found with a chained hash table and freed
+ * when they run empty.
+ *
+ * The hash table and the set of ids are our own because libc's hsearch has one global table
+ * without removal, and the set takes millions of ids at 8 bytes for each place.
  */
 #include "jobs/ready.h"
 
@@ -36,10 +39,10 @@ typedef struct Queue
 	char *name;
 	Lane *ring[LLMQ_PRIORITIES];
 	size_t count;
-	int allowance; /* while taking */
+	int allowance; /* during a take */
 } Queue;
 
-/* Open addressing with linear probing; 0 is no id (identities start at 1). */
+/* Open addressing with linear probing; 0 marks a free place (identities start at 1). */
 typedef struct IdSet
 {
 	int64_t *slots;
@@ -51,7 +54,7 @@ struct LlmqReady
 {
 	Queue *queues;
 	int queue_count;
-	int turn; /* the queue that is asked first */
+	int turn; /* the queue that comes first */
 	Lane **buckets;
 	size_t bucket_count;
 	size_t lane_count;
@@ -232,7 +235,7 @@ take_one(LlmqReady *ready, Queue *queue)
 	return id;
 }
 
-/* The index of a queue, which is added when it is new; -1 when memory is out. */
+/* Returns the index of a queue, which is added if it is new; -1 when out of memory. */
 static int
 find_queue(LlmqReady *ready, const char *name)
 {
@@ -280,7 +283,7 @@ grow_buckets(LlmqReady *ready)
 	Lane **buckets = calloc(count, sizeof(*buckets));
 
 	if (buckets == NULL)
-		return; /* longer chains, no harm */
+		return; /* out of memory: chains merely get longer */
 	for (size_t i = 0; i < ready->bucket_count; i++)
 	{
 		while (ready->buckets[i] != NULL)
@@ -297,7 +300,7 @@ grow_buckets(LlmqReady *ready)
 	ready->bucket_count = count;
 }
 
-/* Finds or makes a lane; NULL when memory is out. */
+/* Finds or creates a lane; NULL when out of memory. */
 static Lane *
 find_lane(LlmqReady *ready, int queue, int priority, const char *tenant)
 {
@@ -437,7 +440,7 @@ set_add(IdSet *set, int64_t id)
 	return true;
 }
 
-/* Removes an id and closes the gap, so that no tombstones are needed. */
+/* Removes an id and closes the gap, so that no deletion markers are needed. */
 static void
 set_remove(IdSet *set, int64_t id)
 {

@@ -2,8 +2,8 @@
  * settle.c
  *		Writes ended deliveries as the JSON that llmq.worker_settle takes.
  *
- * There is no tree: an answer of megabytes is copied once.  All strings are valid UTF-8 without
- * NUL by then (reply.h).
+ * It needs no tree, so an answer of megabytes is copied only once.  All strings are already
+ * valid UTF-8 without NUL (reply.h).
  */
 #include "jobs/settle.h"
 
@@ -16,7 +16,7 @@ add_string(LlmqBuffer *buffer, const char *key, const char *value)
 		llmq_write_member_text(buffer, key, value);
 }
 
-/* A count that may be unknown. */
+/* Writes a count that may be unknown. */
 static void
 add_count(LlmqBuffer *buffer, const char *key, int64_t value)
 {

@@ -10,16 +10,16 @@
 #include "base/buffer.h"
 #include "jobs/job.h"
 
-/* The largest text of one settle; PostgreSQL takes values below 1 GB. */
+/* The largest text for one settle; PostgreSQL accepts values below 1 GB. */
 #define LLMQ_SETTLE_MAX_BYTES ((size_t) 768 * 1024 * 1024)
 
-/* A batch is closed when it holds this many deliveries, or bytes. */
+/* A batch is complete when it has this many deliveries, or bytes. */
 #define LLMQ_SETTLE_BATCH_JOBS	200
 #define LLMQ_SETTLE_BATCH_BYTES ((size_t) 8 * 1024 * 1024)
 
 /*
- * Appends a job as one object.  False when the buffer's maximum is reached or
- * memory is out; the buffer is then of no more use.
+ * Appends a job as one object.  Returns false when the buffer's maximum is reached or when out
+ * of memory; the buffer is then useless.
  */
 extern bool llmq_settle_append(LlmqBuffer *buffer, const LlmqJob *job);
 

@@ -1,24 +1,24 @@
 /*
  * json_check.c
- *		Checks once that a text is JSON, so that slices of it can be trusted.
+ *		Checks once that a text is valid JSON, so that slices of it can be trusted.
  *
- * A loop over tokens with a stack of open brackets instead of recursion: the
+ * It is a loop over tokens with a stack of open brackets instead of recursion, so that the
  * depth is bounded by a named limit and not by the thread's stack.
  */
 #include "json/json_slice.h"
 
 #include <string.h>
 
-/* What may come next. */
+/* What may come next in the text. */
 typedef enum Expect
 {
 	EXPECT_VALUE,
-	EXPECT_VALUE_OR_END, /* behind [ */
+	EXPECT_VALUE_OR_END, /* after [ */
 	EXPECT_KEY,
-	EXPECT_KEY_OR_END, /* behind { */
+	EXPECT_KEY_OR_END, /* after { */
 	EXPECT_COLON,
-	EXPECT_COMMA_OR_END, /* behind a value */
-	EXPECT_NOTHING		 /* behind the outermost value */
+	EXPECT_COMMA_OR_END, /* after a value */
+	EXPECT_NOTHING		 /* after the outermost value */
 } Expect;
 
 typedef struct Check
@@ -169,7 +169,7 @@ pass_string(Check *check)
 	return false;
 }
 
-/* Stops at the last byte of the escape. */
+/* Skips an escape and stops at its last byte. */
 static bool
 pass_escape(Check *check)
 {

@@ -2,8 +2,8 @@
  * json_slice.c
  *		Reads JSON in place: a value is a slice of the source text.
  *
- * The walk trusts that the text was checked: it looks for quotes and brackets
- * only, and still never passes the end that it was given.
+ * The walk trusts that the text was checked, so it looks for quotes and brackets only.  It
+ * still never passes the end that it was given.
  */
 #include "json/json_slice.h"
 
@@ -12,7 +12,7 @@
 
 #define REPLACEMENT_CHARACTER 0xFFFD
 
-/* A byte in each of the eight places of a word. */
+/* Repeats a byte in all eight places of a 64-bit word. */
 #define EIGHT(byte) (UINT64_C(0x0101010101010101) * (byte))
 
 static const char *skip_space(const char *p, const char *end);
@@ -148,7 +148,7 @@ llmq_slice_decode(LlmqArena *arena, LlmqSlice string, size_t *len)
 		p = stop;
 		if (p == end)
 			break;
-		/* No escape is shorter than what it stands for. */
+		/* No escape is shorter than the bytes that it stands for. */
 		piece_len = decode_escape(&p, end, piece);
 		memcpy(to, piece, piece_len);
 		to += piece_len;
@@ -158,9 +158,9 @@ llmq_slice_decode(LlmqArena *arena, LlmqSlice string, size_t *len)
 }
 
 /*
- * Eight bytes at a time: an image in base64 is megabytes of nothing special, and
- * the loop waits meanwhile.  (x - n) & ~x has the top bit of a byte set that is
- * below n; a borrow can only set one above such a byte, which is looked at again.
+ * Works on eight bytes at a time, because an image in base64 is megabytes of plain characters,
+ * and the worker's loop waits meanwhile.  (x - n) & ~x sets the top bit of each byte below n.  A
+ * borrow can only set a bit above such a byte, and those are looked at again.
  */
 size_t
 llmq_slice_plain_length(const char *text, size_t len)
@@ -194,7 +194,7 @@ skip_space(const char *p, const char *end)
 	return p;
 }
 
-/* Returns the byte behind the closing quote; p stands on the opening one. */
+/* Returns the byte after the closing quote; p points to the opening one. */
 static const char *
 skip_string(const char *p, const char *end)
 {
@@ -243,7 +243,7 @@ skip_value(const char *p, const char *end)
 	return end;
 }
 
-/* Decodes the escape at *p, moves *p behind it, and returns how many bytes it stands for. */
+/* Decodes the escape at *p, moves *p past it, and returns how many bytes it stands for. */
 static size_t
 decode_escape(const char **p, const char *end, char out[4])
 {

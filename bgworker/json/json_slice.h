@@ -2,13 +2,13 @@
  * json_slice.h
  *		Reads JSON in place: a value is a slice of the source text.
  *
- * The user's JSON must reach a provider as it was given: a tree of doubles and
- * 64-bit integers would change 12345678901234567890 and refuse 1e999.  So the
- * source is checked once and then cut into slices; a number is never converted,
- * and a value that nobody looks into is copied as it stands.
+ * The user's JSON must reach a provider unchanged, but a tree of doubles and 64-bit integers,
+ * as jansson builds, would change 12345678901234567890 and refuse 1e999.  This is why the
+ * reader is our own: it checks the source once and cuts it into slices.  A number is never
+ * converted, and a value that nobody looks into is copied byte by byte.
  *
- * Every function but llmq_slice_parse takes slices of checked text only.  A
- * slice that does not exist has at NULL; asking it anything gives "no".
+ * All functions except llmq_slice_parse take slices of checked text only.  A slice that does
+ * not exist has `at` NULL, and every question about it is answered with "no".
  */
 #ifndef LLMQ_JSON_SLICE_H
 #define LLMQ_JSON_SLICE_H
@@ -23,11 +23,11 @@
 
 typedef struct LlmqSlice
 {
-	const char *at; /* first byte of the value, NULL: there is none */
+	const char *at; /* first byte of the value; NULL if there is none */
 	size_t len;		/* up to its last byte, without white space around it */
 } LlmqSlice;
 
-/* Where a walk over an array or an object stands. */
+/* The position of a walk over an array or an object. */
 typedef struct LlmqSliceWalk
 {
 	const char *at;
@@ -40,16 +40,19 @@ typedef struct LlmqSliceWalk
  */
 extern bool llmq_slice_parse(const char *text, size_t len, LlmqSlice *value);
 
-/* The kind of a value by its first byte: { [ " 0 (a number) t f n, and 0 for none. */
+/*
+ * Returns the kind of a value as its first byte: { [ " 0 (a number) t f n, or '\0' if there is
+ * no value.
+ */
 extern char llmq_slice_kind(LlmqSlice value);
 
-/* Tells whether there is a value other than null. */
+/* Returns whether there is a value other than null. */
 extern bool llmq_slice_given(LlmqSlice value);
 
-/* Tells whether the value is a string equal to text. */
+/* Returns whether the value is a string equal to text. */
 extern bool llmq_slice_equals(LlmqSlice value, const char *text);
 
-/* Starts a walk over an object or an array; anything else has no elements. */
+/* Starts a walk over an object or an array.  Other values have no elements. */
 extern LlmqSliceWalk llmq_slice_walk(LlmqSlice container);
 
 /* Takes the next element of an array; false at its end. */
@@ -58,19 +61,19 @@ extern bool llmq_slice_next(LlmqSliceWalk *walk, LlmqSlice *element);
 /* Takes the next member of an object; false at its end.  key is a string with its quotes. */
 extern bool llmq_slice_next_member(LlmqSliceWalk *walk, LlmqSlice *key, LlmqSlice *value);
 
-/* Finds a member of an object, the last of that name. */
+/* Finds a member of an object; the last one counts if there are several of that name. */
 extern LlmqSlice llmq_slice_member(LlmqSlice object, const char *name);
 
 /* Counts the elements of an array. */
 extern size_t llmq_slice_count(LlmqSlice array);
 
 /*
- * Decodes a string into the arena, NUL-ended, *len bytes long (a \u0000 stands
- * in it as a NUL byte, a lone surrogate as U+FFFD).  NULL when memory is out.
+ * Decodes a string into the arena, *len bytes long and NUL-terminated.  A \u0000 becomes a NUL
+ * byte, a lone surrogate becomes U+FFFD.  Returns NULL when out of memory.
  */
 extern char *llmq_slice_decode(LlmqArena *arena, LlmqSlice string, size_t *len);
 
-/* Counts the bytes before the first quote, backslash or control character, len if there is none. */
+/* Counts the bytes before the first quote, backslash or control character; len if there is none. */
 extern size_t llmq_slice_plain_length(const char *text, size_t len);
 
 #endif /* LLMQ_JSON_SLICE_H */

@@ -1,10 +1,11 @@
 /*
  * json_text.c
- *		Takes text and numbers out of a provider's JSON, and makes that JSON fit for jsonb.
+ *		Extracts text and numbers from a provider's JSON, and makes that JSON acceptable to
+ *		jsonb.
  *
- * In pieces of text an escaped surrogate without a partner is kept as the byte
- * FF and two more, 80..BF.  FF is never part of UTF-8; one that stood in the
- * source becomes FE, which is replaced just the same.
+ * In pieces of text, a lone escaped surrogate is kept as the byte FF and two more in 80..BF.
+ * FF is never part of UTF-8.  An FF in the source becomes FE, which is invalid too and is
+ * replaced in the same way.
  */
 #include "json/json_text.h"
 
@@ -15,21 +16,21 @@
 
 #define SURROGATE_MARK 0xFF
 
-/* What numeric holds: digits before and behind the point (PostgreSQL, "Numeric Types"). */
+/* The range of numeric: digits before and after the decimal point (PostgreSQL, "Numeric Types"). */
 #define NUMERIC_DIGITS_BEFORE 131072
 #define NUMERIC_DIGITS_BEHIND 16383
 
 /* No int64 has more digits. */
 #define INT64_DIGITS 19
 
-/* Exponents are counted up to here; beyond, every limit has long been passed. */
+/* Exponents are counted up to here.  Beyond, every other limit has been exceeded long since. */
 #define EXPONENT_MAX 100000000
 
-/* A number taken apart: digits times ten to the power of exponent. */
+/* A parsed number: digits times ten to the power of exponent. */
 typedef struct Decimal
 {
 	bool negative;
-	const char *digits; /* from the first that is not zero; a point may stand among them */
+	const char *digits; /* from the first that is not zero; they may contain a point */
 	int64_t count;		/* of digits, without the point; 0: the number is zero */
 	int64_t exponent;	/* of the last digit */
 } Decimal;
@@ -142,7 +143,7 @@ llmq_json_text_real(LlmqSlice value, double *number)
 
 	if (!spelled_number(value, &decimal))
 		return false;
-	/* The number ends at a byte that cannot belong to one. */
+	/* strtod stops at the byte after the number, which cannot belong to one. */
 	*number = strtod(*value.at == '"' ? value.at + 1 : value.at, NULL);
 	return true;
 }
@@ -165,7 +166,7 @@ llmq_json_text_jsonb(LlmqBuffer *out, const char *json, size_t len)
 	return !out->failed;
 }
 
-/* Appends bytes of a string as they stand; they hold no NUL and no escape. */
+/* Appends bytes of a string unchanged; they contain no NUL and no escape. */
 static void
 append_raw(LlmqBuffer *pieces, const char *bytes, size_t len)
 {
@@ -195,7 +196,7 @@ is_low(uint32_t code)
 	return code >= 0xDC00 && code < 0xE000;
 }
 
-/* Appends what the escape at `at` stands for; returns the byte behind it. */
+/* Appends what the escape at `at` stands for; returns the byte after it. */
 static const char *
 append_escape(LlmqBuffer *pieces, const char *at, const char *end)
 {
@@ -227,7 +228,7 @@ append_escape(LlmqBuffer *pieces, const char *at, const char *end)
 	return at + 6;
 }
 
-/* The four digits were checked before. */
+/* Reads four hexadecimal digits, which were checked before. */
 static uint32_t
 hex4(const char *at)
 {
@@ -253,14 +254,17 @@ put_character(LlmqBuffer *out, uint32_t code)
 	return llmq_buffer_append(out, bytes, len);
 }
 
-/* The surrogate that a mark stands for. */
+/* Returns the surrogate that a mark stands for. */
 static uint32_t
 marked_surrogate(const unsigned char *at)
 {
 	return 0xD800 | (uint32_t) (at[1] & 0x1F) << 6 | (uint32_t) (at[2] & 0x3F);
 }
 
-/* Appends the character of a marked pair, or U+FFFD for one that is alone; returns its length. */
+/*
+ * Appends the character of a marked pair, or U+FFFD for a lone surrogate; returns how many
+ * bytes of the pieces it used.
+ */
 static size_t
 join_surrogate(LlmqBuffer *out, const unsigned char *at, size_t len)
 {
@@ -286,7 +290,7 @@ is_digit(char c)
 	return c >= '0' && c <= '9';
 }
 
-/* Takes apart [-]digits[.digits][e[+-]digits] that fills at..end. */
+/* Parses [-]digits[.digits][e[+-]digits], which must fill at..end. */
 static bool
 read_decimal(const char *at, const char *end, Decimal *decimal)
 {
@@ -315,7 +319,7 @@ read_decimal(const char *at, const char *end, Decimal *decimal)
 	return at == end;
 }
 
-/* Reads an exponent if there is one; returns where it ends, NULL if it has no digits. */
+/* Reads an exponent if there is one; returns where it ends, or NULL if it has no digits. */
 static const char *
 read_exponent(const char *at, const char *end, int64_t *exponent)
 {
@@ -345,7 +349,7 @@ next_digit(Decimal *decimal)
 	return (unsigned) (*decimal->digits++ - '0');
 }
 
-/* A number, or a string that spells one. */
+/* Reads a number, or a string that spells one. */
 static bool
 spelled_number(LlmqSlice value, Decimal *decimal)
 {
@@ -356,7 +360,7 @@ spelled_number(LlmqSlice value, Decimal *decimal)
 	return kind == '0' && read_decimal(value.at, value.at + value.len, decimal);
 }
 
-/* Copies the string that begins at `at`; returns the byte behind it. */
+/* Copies the string that begins at `at`; returns the byte after it. */
 static const char *
 copy_string(LlmqBuffer *out, const char *at, const char *end)
 {
@@ -402,7 +406,7 @@ copy_escape(LlmqBuffer *out, const char *at, const char *end)
 		llmq_buffer_append(out, at, 6);
 		return next;
 	}
-	/* U+0000 is removed, so that what stood around it stands together. */
+	/* U+0000 is removed, so what was on both sides of it becomes adjacent. */
 	while (is_unicode_escape(next, end) && hex4(next + 2) == 0)
 		next += 6;
 	if (is_high(code) && is_unicode_escape(next, end) && is_low(hex4(next + 2)))
@@ -415,7 +419,7 @@ copy_escape(LlmqBuffer *out, const char *at, const char *end)
 	return next;
 }
 
-/* Copies a number, as a string if numeric would refuse it; returns the byte behind it. */
+/* Copies a number, as a string if numeric would refuse it; returns the byte after it. */
 static const char *
 copy_number(LlmqBuffer *out, const char *at, const char *end)
 {

@@ -1,11 +1,12 @@
 /*
  * json_text.h
- *		Takes text and numbers out of a provider's JSON, and makes that JSON fit for jsonb.
+ *		Extracts text and numbers from a provider's JSON, and makes that JSON acceptable to
+ *		jsonb.
  *
- * All of it works on slices of the source (json_slice.h), which may hold invalid
- * UTF-8 and escaped surrogates without a partner: both become U+FFFD, but only
- * when a text is complete, since a stream may cut a character or a surrogate
- * pair between two frames.  In between, text is kept as pieces.
+ * Everything here works on slices of the source (json_slice.h), which may contain invalid
+ * UTF-8 and lone surrogates in escapes.  Both become U+FFFD, but only when a text is complete,
+ * since a stream may split a character or a surrogate pair between two frames.  Until then,
+ * text is kept as pieces.
  */
 #ifndef LLMQ_JSON_TEXT_H
 #define LLMQ_JSON_TEXT_H
@@ -21,9 +22,9 @@
 extern size_t llmq_json_text_strip(char *bytes, size_t len);
 
 /*
- * Appends what a JSON string stands for as a piece of text, U+0000 left out.  A
- * value that is no string adds nothing.  Pieces may be appended one behind the
- * other; they are not UTF-8 until llmq_json_text_join.
+ * Appends the text of a JSON string as a piece, without U+0000.  A value that is not a string
+ * adds nothing.  Pieces may be appended one after the other; they are valid UTF-8 only after
+ * llmq_json_text_join.
  */
 extern bool llmq_json_text_piece(LlmqBuffer *pieces, LlmqSlice string);
 
@@ -31,21 +32,23 @@ extern bool llmq_json_text_piece(LlmqBuffer *pieces, LlmqSlice string);
 extern bool llmq_json_text_join(LlmqBuffer *out, const LlmqBuffer *pieces);
 
 /*
- * Reads an integer in any spelling ("12", 1.2e1), exactly; a string that spells a
- * number counts too.  False for anything else, a fraction, or what no int64 holds.
+ * Reads an integer exactly, in any spelling ("12", 1.2e1); a string that spells a number
+ * counts too.  Returns false for anything else, for a fraction, and for a number that does not
+ * fit into an int64.
  */
 extern bool llmq_json_text_integer(LlmqSlice value, int64_t *number);
 
 /*
- * Reads a number, or a string that spells one; infinite if no double holds it.  The
- * number stands in an array or an object: behind it is a byte that ends it.
+ * Reads a number, or a string that spells one; the result is infinite if it does not fit into
+ * a double.  The number must be inside an array or an object, so that a byte follows that ends
+ * it.
  */
 extern bool llmq_json_text_real(LlmqSlice value, double *number);
 
 /*
- * Appends checked JSON as it stands, with what jsonb would refuse replaced:
- * U+0000 removed, lone surrogates and invalid UTF-8 as U+FFFD, a number beyond
- * numeric as a string.
+ * Appends checked JSON, and changes only what jsonb would refuse: it removes U+0000, replaces
+ * lone surrogates and invalid UTF-8 by U+FFFD, and writes a number beyond the range of numeric
+ * as a string.
  */
 extern bool llmq_json_text_jsonb(LlmqBuffer *out, const char *json, size_t len);
 

@@ -213,7 +213,7 @@ add_escaped(LlmqBuffer *out, unsigned char c)
 	llmq_buffer_append_char(out, letters[found - plain]);
 }
 
-/* Counts the bytes up to the next white space outside of a string. */
+/* Counts the bytes up to the next white space that is outside strings. */
 static size_t
 token_run(const char *p, const char *end)
 {
@@ -227,10 +227,10 @@ token_run(const char *p, const char *end)
 		if (p < end && *p == '"')
 			in_string = !in_string;
 		else if (in_string)
-			p++; /* over what a backslash stands before */
+			p++; /* skip the escaped character */
 		else if (*p == ' ' || *p == '\t' || *p == '\n' || *p == '\r')
 			break;
 	}
-	/* Checked text has a byte behind each backslash; a cut one ends here. */
+	/* Checked text has a byte after each backslash; cut text ends here. */
 	return (size_t) ((p < end ? p : end) - start);
 }

@@ -2,9 +2,12 @@
  * json_write.h
  *		Writes compact JSON into a buffer, without a tree.
  *
- * Commas are set by looking at the last byte written, so a writer never says
- * whether an element is the first.  Nothing checks that brackets match.  A
- * buffer that is full or finds no memory stays `failed`; look once at the end.
+ * Commas are set by looking at the last byte written, so a writer need not say whether an
+ * element is the first.  Nothing checks that brackets match.  A buffer that is full or finds no
+ * memory stays `failed`; check once at the end.
+ *
+ * The writer is our own because jansson writes only from a tree, and would convert the numbers
+ * of the user's JSON.
  */
 #ifndef LLMQ_JSON_WRITE_H
 #define LLMQ_JSON_WRITE_H
@@ -21,16 +24,19 @@ extern void llmq_write_open(LlmqBuffer *out, char bracket);
 /* Closes it: } or ]. */
 extern void llmq_write_close(LlmqBuffer *out, char bracket);
 
-/* Closes it, or if it is empty takes back all since the buffer was start bytes long. */
+/*
+ * Closes it, or if it is empty, removes everything that was written since the buffer was start
+ * bytes long.
+ */
 extern void llmq_write_close_or_drop(LlmqBuffer *out, char bracket, size_t start);
 
-/* Writes a member's name, a word that needs no escaping; its value comes next. */
+/* Writes the name of a member, which must not need escaping; its value comes next. */
 extern void llmq_write_key(LlmqBuffer *out, const char *name);
 
-/* The same for a name that is any UTF-8 text. */
+/* Does the same for a name that may be any UTF-8 text. */
 extern void llmq_write_name(LlmqBuffer *out, const char *name);
 
-/* Writes a value that is JSON already (true, null, a literal string with its quotes). */
+/* Writes a value that is already JSON (true, null, a literal string with its quotes). */
 extern void llmq_write_raw(LlmqBuffer *out, const char *json);
 
 extern void llmq_write_int(LlmqBuffer *out, int64_t value);
@@ -38,10 +44,10 @@ extern void llmq_write_int(LlmqBuffer *out, int64_t value);
 /* Writes UTF-8 text as a string. */
 extern void llmq_write_text(LlmqBuffer *out, const char *text);
 
-/* The same for len bytes, which may hold NUL. */
+/* Does the same for len bytes, which may include NUL. */
 extern void llmq_write_text_len(LlmqBuffer *out, const char *text, size_t len);
 
-/* Writes a value as it stands in the source, without the white space between its tokens. */
+/* Writes a value as it is in the source, without the white space between its tokens. */
 extern void llmq_write_slice(LlmqBuffer *out, LlmqSlice value);
 
 /* Writes a member: a name, then the value. */
@@ -50,15 +56,15 @@ extern void llmq_write_member_text(LlmqBuffer *out, const char *name, const char
 extern void llmq_write_member_int(LlmqBuffer *out, const char *name, int64_t value);
 extern void llmq_write_member_bool(LlmqBuffer *out, const char *name, bool value);
 
-/* Writes a member as it stands in the source. */
+/* Writes a member as it is in the source. */
 extern void llmq_write_pair(LlmqBuffer *out, LlmqSlice key, LlmqSlice value);
 
 /* Writes the members of an object into the object that is open. */
 extern void llmq_write_members(LlmqBuffer *out, LlmqSlice object);
 
 /*
- * A string written in pieces: start it, add to it, end it.  A piece is text, or
- * a string of the source.  Nothing else may be written in between.
+ * These write a string in pieces: start it, add to it, end it.  A piece is text, or a string of
+ * the source.  Nothing else may be written in between.
  */
 extern void llmq_write_string_start(LlmqBuffer *out);
 extern void llmq_write_string_add(LlmqBuffer *out, const char *text, size_t len);

@@ -8,10 +8,10 @@
 
 #define SECOND_US INT64_C(1000000)
 
-/* A probe that has not come back by then was a lost worker's. */
+/* If a probe has no outcome by then, its worker was lost. */
 #define PROBE_MAX_US (60 * SECOND_US)
 
-/* Returns where the second that is under way counts; those that are a minute old are gone. */
+/* Returns where the current second is counted, and clears the seconds that are a minute old. */
 static int
 turn_to(LlmqBreaker *breaker, int64_t now_us)
 {
@@ -77,7 +77,7 @@ llmq_breaker_take(LlmqBreakerMark *mark, LlmqBreakerEvent event, int64_t cooldow
 		case LLMQ_BREAKER_NO_EVENT:
 			break;
 		case LLMQ_BREAKER_FAILED:
-			/* Calls that were under way when it opened say nothing new. */
+			/* Calls that were under way when the breaker opened bring nothing new. */
 			if (mark->state == LLMQ_BREAKER_OPEN && mark->until_us > now_us)
 				break;
 			if (mark->state == LLMQ_BREAKER_CLOSED)

@@ -2,10 +2,10 @@
  * breaker.h
  *		Circuit breakers: an endpoint that keeps failing is left alone for a while.
  *
- * Pure: times are given, in microseconds.  A worker counts what its own calls came to
- * (LlmqBreaker) and says when it is enough.  The database holds what all of them go by
- * (LlmqBreakerMark): closed, open until a time, or half-open, when one worker may make
- * one call to see whether the endpoint is well again.
+ * Pure: times are passed in, in microseconds.  Each worker counts the outcomes of its own calls
+ * (LlmqBreaker) and reports when the breaker should open.  The database holds the state for all
+ * workers (LlmqBreakerMark): closed, open until a time, or half-open, when one worker may make
+ * one call to find out whether the endpoint works again.
  */
 #ifndef LLMQ_BREAKER_H
 #define LLMQ_BREAKER_H
@@ -15,19 +15,19 @@
 
 #define LLMQ_BREAKER_SECONDS 60
 
-/* A minute with fewer calls has no majority. */
+/* The failures of a minute count as a majority only if it has at least so many calls. */
 #define LLMQ_BREAKER_MINUTE_MIN 10
 
-/* One worker's count of calls to one endpoint.  All zero is one without calls. */
+/* One worker's count of calls to one endpoint.  All zeros: no calls yet. */
 typedef struct LlmqBreaker
 {
 	int in_a_row; /* failures since the last success */
 	int64_t second;
-	int calls[LLMQ_BREAKER_SECONDS]; /* in a second, at its number modulo SECONDS */
+	int calls[LLMQ_BREAKER_SECONDS]; /* in each second, at its number modulo SECONDS */
 	int failures[LLMQ_BREAKER_SECONDS];
 } LlmqBreaker;
 
-/* Notes what a call came to; true if that is a reason to open. */
+/* Counts the outcome of a call; true if the breaker should open. */
 extern bool llmq_breaker_note(LlmqBreaker *breaker, bool failed, int limit, int64_t now_us);
 
 /* Forgets all calls. */
@@ -44,21 +44,21 @@ typedef enum LlmqBreakerState
 typedef struct LlmqBreakerMark
 {
 	int64_t state;
-	int64_t until_us; /* OPEN: no probe before; HALF_OPEN: another probe after, if none came back */
+	int64_t until_us;  /* OPEN: no probe before; HALF_OPEN: a new one after, if one is lost */
 	int64_t opened_us; /* OPEN, HALF_OPEN: since when */
-	int64_t turns;	   /* of the state: who has seen fewer knows an older one */
+	int64_t turns;	   /* changes of the state: a worker that has seen fewer knows an older state */
 } LlmqBreakerMark;
 
-/* What a worker reports of an endpoint, or asks. */
+/* What a worker reports about an endpoint, or asks. */
 typedef enum LlmqBreakerEvent
 {
 	LLMQ_BREAKER_NO_EVENT,
-	LLMQ_BREAKER_FAILED,	/* too many failures, or the probe was one */
+	LLMQ_BREAKER_FAILED,	/* too many failures, or the probe failed */
 	LLMQ_BREAKER_MAY_PROBE, /* is it time for a probe, by this worker? */
-	LLMQ_BREAKER_WORKED		/* the probe did */
+	LLMQ_BREAKER_WORKED		/* the probe succeeded */
 } LlmqBreakerEvent;
 
-/* Takes in an event; true if the worker may make the one call that is the probe. */
+/* Applies an event; true if the worker may make the one call that is the probe. */
 extern bool llmq_breaker_take(LlmqBreakerMark *mark, LlmqBreakerEvent event, int64_t cooldown_us,
 							  int64_t now_us);
 

@@ -1,6 +1,6 @@
 /*
  * estimate.c
- *		How many tokens a call will use, before it is made.
+ *		Estimates how many tokens a call will use, before it is made.
  */
 #include "limits/estimate.h"
 
@@ -11,19 +11,19 @@
 
 #define BYTES_PER_TOKEN 4
 
-/* The sums halve in some seven calls: a change of prompts is followed within a few. */
+/* The sums halve in about seven calls, so the estimate follows a change of prompts within a few. */
 #define MEMORY 0.9
 
-/* How far usage may move an estimate. */
+/* How far reported usage may move an estimate. */
 #define LEAST_FACTOR 0.02
 #define MOST_FACTOR	 20.0
 
-/* A larger maximum than any model has: what is above is not believed. */
+/* A maximum above this is ignored: no model has one as large. */
 #define OUTPUT_MAX 1000000
 
 static const char data_mark[] = ";base64,";
 
-/* Tokens of a JSON text or a plain one. */
+/* Counts the tokens of JSON or of plain text. */
 static int64_t
 count_text(const char *text)
 {
@@ -40,7 +40,7 @@ count_text(const char *text)
 	return tokens + (int64_t) (strlen(text) / BYTES_PER_TOKEN);
 }
 
-/* The number that a member is, 0 if it is none. */
+/* Returns the number in a member; 0 if it is not a number. */
 static int64_t
 read_maximum(LlmqSlice params, const char *name)
 {
@@ -50,7 +50,7 @@ read_maximum(LlmqSlice params, const char *name)
 	return number > 0 && number < OUTPUT_MAX ? number : 0;
 }
 
-/* The most that a job asks for, in whatever word. */
+/* Returns the maximum output that a job asks for, under any of its names. */
 static int64_t
 count_output(const char *source)
 {

@@ -1,11 +1,11 @@
 /*
  * estimate.h
- *		How many tokens a call will use, before it is made.
+ *		Estimates how many tokens a call will use, before it is made.
  *
- * Pure.  What is sent counts a token for each four bytes of its JSON, but for data
- * in base64, which counts as an image.  What is asked for counts the maximum that
- * the job's params name, in the dialect's word for it; embeddings answer with none.
- * What usage said of the calls before corrects that, endpoint by endpoint.
+ * Pure.  The input counts one token for every four bytes of its JSON, except for data in
+ * base64, which counts as an image.  The output counts the maximum that the job's params set,
+ * in the dialect's name for it; embeddings have no output.  For each endpoint, the usage that
+ * earlier calls reported corrects the estimate.
  */
 #ifndef LLMQ_ESTIMATE_H
 #define LLMQ_ESTIMATE_H
@@ -15,30 +15,30 @@
 #include "dialects/outcome.h"
 #include "dialects/provider.h"
 
-/* What a job asks for when it names no maximum, until usage has said better. */
+/* The output of a job that sets no maximum, until reported usage corrects it. */
 #define LLMQ_ESTIMATE_OUTPUT 256
 
-/* Tokens of one image or file, whose size in bytes says little. */
+/* Tokens of one image or file.  Its size in bytes says little about that. */
 #define LLMQ_ESTIMATE_DATA 1000
 
-/* Moving sums: old calls count less and less. */
+/* Sums with decay: old calls count less and less. */
 typedef struct LlmqEstimator
 {
-	double used;	  /* as usage had it */
-	double estimated; /* as llmq_estimate had it */
+	double used;	  /* as reported in usage */
+	double estimated; /* as llmq_estimate returned */
 	double calls;
 } LlmqEstimator;
 
-/* The uncorrected estimate of a job. */
+/* Returns the uncorrected estimate of a job. */
 extern int64_t llmq_estimate(LlmqApi api, const LlmqPrompt *prompt);
 
-/* An estimate corrected by what calls have used so far. */
+/* Returns an estimate corrected by what calls have used so far. */
 extern int64_t llmq_estimator_correct(const LlmqEstimator *estimator, int64_t estimated);
 
-/* Tokens of a call of average size; 0 while none has been made. */
+/* Returns the tokens of an average call; 0 if no call was made yet. */
 extern int64_t llmq_estimator_mean(const LlmqEstimator *estimator);
 
-/* Notes what a call has used. */
+/* Records what a call has used. */
 extern void llmq_estimator_note(LlmqEstimator *estimator, int64_t estimated, int64_t used);
 
 #endif /* LLMQ_ESTIMATE_H */

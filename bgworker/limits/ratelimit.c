@@ -1,6 +1,6 @@
 /*
  * ratelimit.c
- *		Quotas of providers: what workers draw of them, and how they spend it.
+ *		Quotas of providers: how workers draw on them, and how they spend what they drew.
  */
 #include "limits/ratelimit.h"
 
@@ -14,10 +14,13 @@
 #define NO_LIMIT	  INT64_MAX
 #define MORE_THAN_ALL INT64_C(1000000000000)
 
-/* A worker whose job waits for many tokens asks each second; silent for longer, it has given up. */
+/*
+ * A worker whose job waits for many tokens asks every second.  If it does not ask for this
+ * long, it has given up.
+ */
 #define HUNGRY_US (3 * SECOND_US)
 
-/* After a grant of nothing the next draw waits at least so long. */
+/* The shortest wait for the next draw after one that granted nothing. */
 #define AGAIN_MIN_US 20000
 
 static int64_t
@@ -34,14 +37,14 @@ most(int64_t a, int64_t b)
 
 /* ---- The shared side ----------------------------------------------------------------- */
 
-/* How long so many of a minute's quota take at our pace. */
+/* Returns how long so many of a minute's quota take at our pace. */
 static double
 span_of(int64_t count, int64_t per_minute)
 {
 	return (double) count * (double) MINUTE_US * PER_MILLE / LLMQ_LIMIT_PACE / (double) per_minute;
 }
 
-/* A mark that lies further ahead than it can have been set is of a clock that was set back. */
+/* Corrects a mark that is further ahead than it can have been set: the clock was set back. */
 static int64_t
 mark_of(int64_t from_us, int64_t reach_us, int64_t now_us)
 {
@@ -66,7 +69,7 @@ draw_requests(LlmqLimit *limit, const LlmqDraw *draw, int64_t now_us, LlmqGrant 
 		grant->again_us = most(limit->requests_from_us - end, AGAIN_MIN_US);
 }
 
-/* Makes the second that is under way the newest; returns where its tokens are counted. */
+/* Makes the current second the newest; returns where its tokens are counted. */
 static int64_t *
 turn_to(LlmqLimit *limit, int64_t now_us)
 {
@@ -83,7 +86,7 @@ turn_to(LlmqLimit *limit, int64_t now_us)
 	return &limit->tokens[limit->second % LLMQ_LIMIT_SECONDS];
 }
 
-/* Tokens of the last minute's quota that are left. */
+/* Returns how many tokens of the last minute's quota are left. */
 static int64_t
 minute_room(const LlmqLimit *limit, int64_t per_minute)
 {
@@ -94,7 +97,7 @@ minute_room(const LlmqLimit *limit, int64_t per_minute)
 	return per_minute - most(sum, 0);
 }
 
-/* How long until the minute has forgotten so many tokens. */
+/* Returns in how long so many tokens leave the sliding minute. */
 static int64_t
 forgotten_in(const LlmqLimit *limit, int64_t tokens, int64_t now_us)
 {
@@ -109,7 +112,10 @@ forgotten_in(const LlmqLimit *limit, int64_t tokens, int64_t now_us)
 	return (second + LLMQ_LIMIT_SECONDS) * SECOND_US - now_us;
 }
 
-/* What was used beyond what was drawn, or less, changes the mark and the minute. */
+/*
+ * Applies a charge, the difference between what was used and what was drawn, to the mark and
+ * the minute.
+ */
 static void
 settle_charge(LlmqLimit *limit, const LlmqDraw *draw, int64_t now_us)
 {
@@ -126,7 +132,7 @@ draw_tokens(LlmqLimit *limit, const LlmqDraw *draw, int64_t now_us, LlmqGrant *g
 {
 	int64_t end = now_us + LLMQ_LIMIT_AHEAD_US;
 	bool stand_back = limit->hungry_until_us > now_us && limit->hungry_worker != draw->worker;
-	/* A job that needs more than a minute's quota gets an empty minute. */
+	/* A job that needs more than a minute's quota gets a whole minute to itself. */
 	int64_t lump = least(draw->least_tokens, draw->tokens_per_minute);
 	int64_t room;
 	int64_t paced;
@@ -177,7 +183,7 @@ slot_time(const LlmqQuotaSlice *slice, int64_t number)
 	return slice->from_us + number * slice->interval_ns / NS_PER_US;
 }
 
-/* Drops what is used up or too old to be used. */
+/* Drops slots that are used or too old to be used. */
 static void
 expire(LlmqQuota *quota, int64_t now_us)
 {
@@ -223,7 +229,7 @@ llmq_quota_put_back(LlmqQuota *quota, const LlmqDraw *draw)
 	quota->charge += draw->charge;
 }
 
-/* Slots in hand that may be used by a time. */
+/* Returns how many slots in hand may be used by a given time. */
 static int64_t
 slots_by(LlmqQuota *quota, int64_t when_us, int64_t now_us)
 {
@@ -249,7 +255,7 @@ llmq_quota_room(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64_
 
 	if (rates->requests_per_minute > 0)
 		room = slots_by(quota, now_us, now_us);
-	/* The last one may turn out to be larger than what is left: then it waits for more. */
+	/* The last call may need more than what is left; then it waits for more. */
 	if (rates->tokens_per_minute > 0)
 		room = least(
 			room, quota->tokens <= 0 ? 0 : (quota->tokens + most(tokens, 1) - 1) / most(tokens, 1));
@@ -268,7 +274,7 @@ llmq_quota_spend(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64
 	{
 		if (slots_by(quota, now_us, now_us) == 0)
 			return false;
-		quota->slices[0].used++; /* slices that are used up have expired */
+		quota->slices[0].used++; /* slices without slots left have been dropped */
 	}
 	if (rates->tokens_per_minute > 0)
 	{
@@ -278,7 +284,7 @@ llmq_quota_spend(LlmqQuota *quota, const LlmqRates *rates, int64_t tokens, int64
 	return true;
 }
 
-/* The first slot in hand, or when a draw may bring one. */
+/* Returns the first slot in hand, or when a draw may grant one. */
 static int64_t
 next_slot(LlmqQuota *quota, int64_t now_us)
 {

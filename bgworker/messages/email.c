@@ -1,9 +1,10 @@
 /*
  * email.c
- *		An outbox message as an e-mail (RFC 5322, RFC 2045).
+ *		Writes an outbox message as an e-mail (RFC 5322, RFC 2045).
  *
- * The text goes as quoted-printable: seven bits and short lines pass every
- * server, and a reader of the raw message still sees what it says.
+ * The text is sent as quoted-printable: every server accepts seven bits and short lines, and
+ * the raw message stays readable.  The writer is our own because curl_mime is in libcurl, which
+ * messages/ must not include, and does not encode header fields.
  */
 #include "messages/email.h"
 
@@ -20,10 +21,10 @@
 
 #define ERROR_MAX_BYTES 512
 
-/* Of what is refused an error shows so much. */
+/* How much of a refused value an error shows. */
 #define SHOWN_MAX_BYTES 100
 
-/* Room for headers of the longest kind. */
+/* Room for the longest headers. */
 #define HEADERS_MAX_BYTES ((size_t) 1 << 20)
 
 #define ID_MAX_BYTES 200
@@ -35,7 +36,7 @@ typedef struct Draft
 	const LlmqEmail *email;
 	LlmqMailRequest *request;
 	LlmqMailbox from;
-	LlmqMailbox *to; /* to and cc: as many as the e-mail has */
+	LlmqMailbox *to; /* to and cc, as many as the e-mail has */
 	LlmqMailbox *cc;
 	const char *error; /* the first thing that was wrong */
 } Draft;
@@ -105,9 +106,9 @@ set_server(Draft *draft)
 		return fail(draft, "The destination's url must begin with smtp:// or smtps://.");
 	if (!llmq_http_is_clean(url) || strpbrk(url, " \t#") != NULL)
 		return fail(draft,
-					"The destination's url must not hold a space, a control character or a #.");
+					"The destination's url must not contain a space, a control character or a #.");
 	if (strchr(url, '@') != NULL)
-		return fail(draft, "The destination's url must not hold a user: that is for its "
+		return fail(draft, "The destination's url must not contain a user: that is for its "
 						   "credential, user:password.");
 	draft->request->url = url;
 	return true;
@@ -137,15 +138,15 @@ check_texts(Draft *draft)
 	if (len == 0 || len > ID_MAX_BYTES ||
 		strspn(email->id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.") !=
 			len)
-		return fail(draft, "The message's id cannot stand in Message-ID.");
+		return fail(draft, "The message's id is not allowed in Message-ID.");
 	if (email->subject != NULL && strlen(email->subject) > LLMQ_EMAIL_SUBJECT_MAX)
 		return fail(draft, "The subject is longer than %d bytes.", LLMQ_EMAIL_SUBJECT_MAX);
 	if (email->subject != NULL && !llmq_http_is_clean(email->subject))
-		return fail(draft, "The subject holds a control character, such as a line end.");
+		return fail(draft, "The subject contains a control character, such as a line end.");
 	if (email->sender == NULL)
 		return fail(draft, "The destination has no sender.");
 	if (email->to_count == 0)
-		return fail(draft, "The message has nobody in to.");
+		return fail(draft, "The message has no recipient in to.");
 	if (email->to_count + email->cc_count > LLMQ_EMAIL_RECIPIENTS_MAX)
 		return fail(draft, "The message has more than %d recipients.", LLMQ_EMAIL_RECIPIENTS_MAX);
 	return true;
@@ -181,7 +182,7 @@ read_mailbox(Draft *draft, const char *field, const char *text, LlmqMailbox *mai
 				(int) llmq_text_cut(text, strlen(text), SHOWN_MAX_BYTES), text, field, why);
 }
 
-/* Tells whether an address is to get the message in this attempt. */
+/* Returns whether an address should get the message in this attempt. */
 static bool
 is_wanted(const Draft *draft, const char *address)
 {
@@ -325,11 +326,11 @@ decode(Draft *draft, LlmqSlice value, const char *field, const char **text)
 					field[0] == 's' || strcmp(field, "text") == 0 ? "" : " or an array of texts");
 	*text = llmq_slice_decode(draft->arena, value, &len);
 	if (*text != NULL && strlen(*text) != len)
-		return fail(draft, "%s holds a control character.", field);
+		return fail(draft, "%s contains a control character.", field);
 	return *text != NULL;
 }
 
-/* A member that may be missing. */
+/* Reads a member that may be missing. */
 static bool
 read_text(Draft *draft, LlmqSlice payload, const char *field, const char **text)
 {

@@ -1,8 +1,8 @@
 /*
  * email_format.c
- *		How texts stand in an e-mail.
+ *		Writes texts for an e-mail.
  *
- * What is written is ASCII, in lines that every server takes.
+ * The output is ASCII, in lines that every server accepts.
  */
 #include "messages/email_format.h"
 
@@ -15,10 +15,10 @@
 #define WORD_BEGIN "=?utf-8?B?"
 #define WORD_END   "?="
 
-/* An encoded word without its text. */
+/* The length of an encoded word without its text. */
 #define WORD_EXTRA (sizeof(WORD_BEGIN) - 1 + sizeof(WORD_END) - 1)
 
-/* No encoded word is begun with less room for text: a character may take 4 bytes. */
+/* An encoded word is begun only with this much room for text: a character may take 4 bytes. */
 #define WORD_TEXT_MIN 12
 
 /* A longer quoted name is encoded, so that it can be folded. */
@@ -95,8 +95,8 @@ llmq_email_header_end(LlmqEmailHeader *header)
 }
 
 /*
- * Tells whether text may stand as it is: printable ASCII that is not taken for an
- * encoded word, and that folding at its spaces leaves the same.
+ * Returns whether text may be written as it is: it is printable ASCII, does not look like an
+ * encoded word, and does not change when it is folded at its spaces.
  */
 static bool
 is_plain(const char *text)
@@ -115,7 +115,10 @@ is_plain(const char *text)
 	return true;
 }
 
-/* Characters are not cut in two; white space between two encoded words does not count. */
+/*
+ * Adds text as encoded words.  Characters are never split.  Readers ignore the white space
+ * between two encoded words.
+ */
 static void
 put_encoded(LlmqEmailHeader *header, const char *text)
 {
@@ -176,7 +179,7 @@ llmq_email_format_date(LlmqBuffer *out, int64_t date_us)
 					   date.tm_min, date.tm_sec);
 }
 
-/* Ends a line of the message where the text has no end of one. */
+/* Ends a line of the message within a line of the text. */
 static void
 break_softly(LlmqBuffer *out, size_t *column)
 {
@@ -184,7 +187,7 @@ break_softly(LlmqBuffer *out, size_t *column)
 	*column = 0;
 }
 
-/* One byte of a line; last: nothing comes behind it there. */
+/* Writes one byte of a line; `last` says that no other follows in this line. */
 static void
 put_byte(LlmqBuffer *out, unsigned char byte, bool last, size_t *column)
 {
@@ -194,7 +197,7 @@ put_byte(LlmqBuffer *out, unsigned char byte, bool last, size_t *column)
 	char written[3] = {'=', hex[byte >> 4], hex[byte & 15]};
 	size_t len = plain ? 1 : 3;
 
-	/* A soft break takes the last place. */
+	/* The last column is kept for a soft break. */
 	if (*column + len > LLMQ_EMAIL_LINE_MAX - 1)
 		break_softly(out, column);
 	if (plain)

@@ -1,6 +1,6 @@
 /*
  * email_verdict.c
- *		What came of an e-mail.
+ *		Judges an attempt to send an e-mail.
  */
 #include "messages/email.h"
 
@@ -8,15 +8,15 @@
 
 #include "base/buffer.h"
 
-/* So many refused recipients are named, with so many bytes of the server's words. */
+/* How many refused recipients are named, and how many bytes of the server's answer are shown. */
 #define NAMED_MAX		10
 #define NAMED_WORDS_MAX 80
 
 #define WORDS_MAX_BYTES 65536
 
-static bool list_remaining(const LlmqMailReply *reply, LlmqRelayVerdict *verdict);
+static bool list_remaining(const LlmqMailReply *reply, LlmqSendVerdict *verdict);
 static const char *explain(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
-						   LlmqRelayVerdict *verdict, LlmqBuffer *words);
+						   LlmqSendVerdict *verdict, LlmqBuffer *words);
 static int name_refused(const LlmqMailReply *reply, LlmqBuffer *words);
 static const char *words_for(LlmqTransferEnd end);
 
@@ -34,7 +34,7 @@ is_for_good(int code)
 
 void
 llmq_email_verdict(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
-				   LlmqRelayVerdict *verdict)
+				   LlmqSendVerdict *verdict)
 {
 	LlmqBuffer words;
 	const char *sentence;
@@ -42,18 +42,19 @@ llmq_email_verdict(const LlmqMailReply *reply, LlmqTransferEnd end, const char *
 	memset(verdict, 0, sizeof(*verdict));
 	verdict->retry_after_us = -1;
 	if (list_remaining(reply, verdict))
-		verdict->outcome = LLMQ_RELAY_RETRY;
+		verdict->outcome = LLMQ_SEND_RETRY;
 	else
-		verdict->outcome = reply->accepted ? LLMQ_RELAY_SENT : LLMQ_RELAY_DEAD;
+		verdict->outcome = reply->accepted ? LLMQ_SEND_SENT : LLMQ_SEND_DEAD;
 	llmq_buffer_init(&words, WORDS_MAX_BYTES);
 	sentence = explain(reply, end, detail, verdict, &words);
 	if (sentence != NULL)
-		verdict->message = llmq_relay_message(reply->arena, sentence, llmq_buffer_string(&words),
-											  words.len, reply->request->password);
+		verdict->message =
+			llmq_send_verdict_message(reply->arena, sentence, llmq_buffer_string(&words), words.len,
+									  reply->request->password);
 	llmq_buffer_free(&words);
 }
 
-/* Tells whether a recipient may still get the message. */
+/* Returns whether a recipient may still get the message. */
 static bool
 may_get_it(const LlmqMailReply *reply, int i)
 {
@@ -62,9 +63,9 @@ may_get_it(const LlmqMailReply *reply, int i)
 	return !is_for_good(code) && !(reply->accepted && is_good(code));
 }
 
-/* Lists who may; false: nobody. */
+/* Lists the recipients who may still get the message; false if there are none. */
 static bool
-list_remaining(const LlmqMailReply *reply, LlmqRelayVerdict *verdict)
+list_remaining(const LlmqMailReply *reply, LlmqSendVerdict *verdict)
 {
 	const LlmqMailRequest *request = reply->request;
 
@@ -77,10 +78,13 @@ list_remaining(const LlmqMailReply *reply, LlmqRelayVerdict *verdict)
 	return verdict->remaining_count > 0;
 }
 
-/* Returns a sentence on what went wrong and adds the words of others; NULL: nothing did. */
+/*
+ * Returns a sentence on what went wrong, and adds what others said about it; NULL if nothing
+ * did.
+ */
 static const char *
 explain(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
-		LlmqRelayVerdict *verdict, LlmqBuffer *words)
+		LlmqSendVerdict *verdict, LlmqBuffer *words)
 {
 	const LlmqSmtpAnswer *refusal = &reply->refusal;
 
@@ -100,11 +104,11 @@ explain(const LlmqMailReply *reply, LlmqTransferEnd end, const char *detail,
 	verdict->code = name_refused(reply, words);
 	if (verdict->code == 0)
 		return NULL;
-	return reply->accepted ? "The server took the message, but not for all recipients"
+	return reply->accepted ? "The server accepted the message, but not for all recipients"
 						   : "The server refused every recipient";
 }
 
-/* Adds the refused recipients; returns the first one's code, 0: there is none. */
+/* Adds the refused recipients; returns the code of the first one, 0 if there are none. */
 static int
 name_refused(const LlmqMailReply *reply, LlmqBuffer *words)
 {
@@ -141,6 +145,6 @@ words_for(LlmqTransferEnd end)
 		case LLMQ_END_INTERRUPTED:
 			return "The delivery was interrupted";
 		default:
-			return "The connection ended before the server had taken the message";
+			return "The connection ended before the server had accepted the message";
 	}
 }

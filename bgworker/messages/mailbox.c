@@ -1,10 +1,10 @@
 /*
  * mailbox.c
- *		Whom an e-mail is from or for.
+ *		The sender or a recipient of an e-mail.
  *
- * Addresses are those that every server takes (RFC 5321, 4.1.2, without quoted
- * local parts), except that dots may stand where they like in a local part: some
- * providers have given out such addresses.
+ * Addresses must be ones that every server accepts (RFC 5321, section 4.1.2, without quoted
+ * local parts), except that dots are allowed anywhere in a local part, because some providers
+ * have given out such addresses.
  */
 #include "messages/mailbox.h"
 
@@ -35,7 +35,7 @@ llmq_mailbox_parse(LlmqArena *arena, const char *text, LlmqMailbox *mailbox, con
 	*why = NULL;
 	for (const char *c = text; *c != '\0'; c++)
 		if ((unsigned char) *c < 0x20 || *c == 0x7F)
-			*why = "holds a control character";
+			*why = "contains a control character";
 	if (bracket != NULL && text[len - 1] != '>')
 		*why = "is not an e-mail address, nor a name with one behind it in < and >";
 	if (bracket != NULL && bracket - text > NAME_MAX_BYTES)
@@ -69,7 +69,7 @@ llmq_mailbox_same(const char *a, const char *b)
 		   strcasecmp(a + local, b + local) == 0;
 }
 
-/* The < behind a name, which may be in quotes and have one in it; NULL: none. */
+/* Returns the < after a name, which may be quoted and contain one itself; NULL if there is none. */
 static const char *
 find_bracket(const char *text)
 {
@@ -87,7 +87,7 @@ find_bracket(const char *text)
 	return NULL;
 }
 
-/* The name up to end, without its quotes and the spaces around it. */
+/* Returns the name up to end, without its quotes and the spaces around it. */
 static const char *
 read_name(LlmqArena *arena, const char *text, const char *end)
 {
@@ -114,7 +114,7 @@ read_name(LlmqArena *arena, const char *text, const char *end)
 	return name;
 }
 
-/* What is wrong with an address, NULL: nothing. */
+/* Returns what is wrong with an address; NULL if nothing is. */
 static const char *
 fault_of(const char *address)
 {
@@ -141,7 +141,7 @@ is_ascii(const char *text)
 	return true;
 }
 
-/* A name, or an address of the network in [ and ]. */
+/* Returns whether domain is a host name, or a network address in [ and ]. */
 static bool
 is_domain(const char *domain)
 {

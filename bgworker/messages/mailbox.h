@@ -1,6 +1,6 @@
 /*
  * mailbox.h
- *		Whom an e-mail is from or for: "ann@example.org" or "Ann <ann@example.org>".
+ *		The sender or a recipient of an e-mail: "ann@example.org" or "Ann <ann@example.org>".
  */
 #ifndef LLMQ_MAILBOX_H
 #define LLMQ_MAILBOX_H
@@ -16,16 +16,16 @@ typedef struct LlmqMailbox
 } LlmqMailbox;
 
 /*
- * Reads text as one mailbox.  False with what is wrong with it in *why, as the
- * end of a sentence ("is not ..."); NULL in it: memory is out.
+ * Reads text as one mailbox.  Returns false with what is wrong in *why, as the end of a
+ * sentence ("is not ..."), or with NULL there when out of memory.
  */
 extern bool
 llmq_mailbox_parse(LlmqArena *arena, const char *text, LlmqMailbox *mailbox, const char **why);
 
-/* The part of an address behind the @. */
+/* Returns the part of an address after the @. */
 extern const char *llmq_mailbox_domain(const char *address);
 
-/* Tells whether two addresses are one: their domains are compared without case. */
+/* Returns whether two addresses are the same; the case of their domains is ignored. */
 extern bool llmq_mailbox_same(const char *a, const char *b);
 
 #endif /* LLMQ_MAILBOX_H */

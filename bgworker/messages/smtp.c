@@ -1,9 +1,9 @@
 /*
  * smtp.c
- *		A message handed over in an SMTP session that stands (RFC 5321).
+ *		Sends a message in an established SMTP session (RFC 5321).
  *
- * One command at a time: a server that takes several at once is not told apart,
- * since the round trips of a few commands cost less than what could go wrong.
+ * It sends one command at a time, even to servers that support pipelining, because the round
+ * trips of a few commands cost less than what could go wrong.
  */
 #include "messages/smtp.h"
 
@@ -57,7 +57,7 @@ llmq_smtp_read(LlmqSmtpReader *reader, char byte)
 	return more ? 0 : code;
 }
 
-/* Reads a line, "250-text", "250 text" or "250", and adds its text to the answer's. */
+/* Reads a line, "250-text", "250 text" or "250", and adds its text to that of the answer. */
 static bool
 end_of_line(LlmqSmtpReader *reader, int *code, bool *more)
 {
@@ -157,7 +157,7 @@ note(LlmqSmtp *smtp, int code)
 	return llmq_smtp_take(&smtp->reader, code, smtp->reply->arena);
 }
 
-/* Goes to a step, and says a command (empty: nothing). */
+/* Goes to a step, and sends a command, unless it is empty. */
 static void
 say(LlmqSmtp *smtp, LlmqSmtpStep step, const char *format, ...)
 {
@@ -192,7 +192,7 @@ answer(LlmqSmtp *smtp, int code)
 	smtp->reader.text_len = 0;
 }
 
-/* 421 is no answer to a recipient: the server ends the session. */
+/* Records the answer to a recipient.  A 421 is none: with it the server ends the session. */
 static void
 answer_recipient(LlmqSmtp *smtp, int code)
 {
@@ -227,8 +227,8 @@ refuse(LlmqSmtp *smtp, int code)
 }
 
 /*
- * The next portion of the message, with dots doubled where a line begins with one
- * (RFC 5321, 4.5.2), and behind it the dot that ends it.
+ * Takes the next portion of the message, doubles the dots at the beginning of lines (RFC 5321,
+ * section 4.5.2), and adds the dot that ends the message after the last one.
  */
 static void
 take_message(LlmqSmtp *smtp)

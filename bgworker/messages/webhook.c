@@ -1,13 +1,14 @@
 /*
  * webhook.c
- *		An outbox message as a signed HTTP request.
+ *		Writes an outbox message as a signed HTTP request.
  *
- * What is signed is "id.timestamp.body".  It is put together once, and the body
- * that is sent is the end of it: what the receiver checks cannot be anything else.
+ * The signature covers "id.timestamp.body".  That text is built once, and the body that is sent
+ * is the end of it, so the receiver checks exactly what was signed.
  *
- * Each goes over a connection of its own.  A receiver that answers twice, by a fault
- * or on purpose, would else have said of the next message that it was taken, and that
- * would be lost; the one may come so fast behind the other that nobody sees it in time.
+ * Each message uses a connection of its own.  If a receiver answers twice, by mistake or on
+ * purpose, the second answer would otherwise be taken for that to the next message, which
+ * would then be lost.  The second answer can come so soon after the first that nobody notices
+ * it in time.
  */
 #include "messages/webhook.h"
 
@@ -21,7 +22,7 @@
 
 #define SECRET_PREFIX "whsec_"
 
-/* A secret's bytes.  The standard says 24 to 64, but the secret of its own example has 18. */
+/* Bytes in a secret.  The standard says 24 to 64, but the secret of its own example has 18. */
 #define SECRET_MIN_BYTES 16
 #define SECRET_MAX_BYTES 64
 
@@ -98,13 +99,14 @@ write_request(LlmqHttpWriter *writer, const LlmqWebhook *webhook, LlmqHmacSha256
 		   add_signature(writer, hmac, text, head + webhook->body_len);
 }
 
-/* A dot would make what is signed ambiguous. */
+/* Checks the id.  A dot would make the signed text ambiguous. */
 static bool
 check_id(LlmqHttpWriter *writer, const char *id)
 {
 	for (const char *c = id; *c != '\0'; c++)
 		if (*c <= ' ' || *c > '~' || *c == '.')
-			return llmq_http_fail(writer, "The message's id holds a character that it must not.");
+			return llmq_http_fail(writer,
+								  "The message's id contains a character that is not allowed.");
 	return id[0] != '\0' || llmq_http_fail(writer, "The message has no id.");
 }
 
@@ -120,7 +122,7 @@ open_headers(LlmqHttpWriter *writer, const LlmqWebhook *webhook)
 	return true;
 }
 
-/* Signs with each secret. */
+/* Adds a signature with each of the secrets. */
 static bool
 add_signature(LlmqHttpWriter *writer, LlmqHmacSha256 hmac, const char *signed_text,
 			  size_t signed_len)
@@ -152,7 +154,7 @@ add_signature(LlmqHttpWriter *writer, LlmqHmacSha256 hmac, const char *signed_te
 	return added;
 }
 
-/* Appends the signature's part by one secret, len bytes long. */
+/* Appends the part of the signature that uses one secret, which is len bytes long. */
 static bool
 append_mac(LlmqHttpWriter *writer, LlmqHmacSha256 hmac, const char *secret, size_t len,
 		   const char *signed_text, size_t signed_len, LlmqBuffer *out)
@@ -171,7 +173,7 @@ append_mac(LlmqHttpWriter *writer, LlmqHmacSha256 hmac, const char *secret, size
 		!llmq_base64_decode(key, &key_len, secret, len) || key_len < SECRET_MIN_BYTES ||
 		key_len > SECRET_MAX_BYTES)
 		return llmq_http_fail(writer,
-							  "The destination's secret is not whsec_ and %d to %d bytes in "
+							  "The destination's secret must be whsec_ and %d to %d bytes in "
 							  "base64.",
 							  SECRET_MIN_BYTES, SECRET_MAX_BYTES);
 	if (!hmac(key, key_len, signed_text, signed_len, mac))

@@ -1,9 +1,10 @@
 /*
  * webhook.h
- *		An outbox message as a signed HTTP request, and what its receiver says.
+ *		Writes an outbox message as a signed HTTP request, and judges what its receiver
+ *		answers.
  *
- * Standard Webhooks 1.0.0 (https://www.standardwebhooks.com).  Pure: the time is
- * given, and so is the HMAC, since the engine has no cryptography of its own.
+ * It follows Standard Webhooks 1.0.0 (https://www.standardwebhooks.com).  Pure: the time is
+ * passed in, and so is the HMAC, since the engine has no cryptography of its own.
  */
 #ifndef LLMQ_WEBHOOK_H
 #define LLMQ_WEBHOOK_H
@@ -15,10 +16,10 @@
 #include "base/arena.h"
 #include "base/hmac.h"
 #include "wire/http_request.h"
-#include "messages/relay_verdict.h"
+#include "messages/send_verdict.h"
 #include "wire/sink.h"
 
-/* More secrets at a time than a rotation needs are refused. */
+/* More secrets at a time are refused; no rotation needs as many. */
 #define LLMQ_WEBHOOK_SECRETS_MAX 8
 
 typedef struct LlmqWebhook
@@ -35,46 +36,45 @@ typedef struct LlmqWebhook
 } LlmqWebhook;
 
 /*
- * Writes the request; memory comes from arena, once the body's length and some.
- * False with a sentence for the user in *error, which holds no secret: no attempt
- * could succeed.  False with NULL in *error: memory is out, or no HMAC to be had.
+ * Writes the request.  Memory comes from arena: a little more than the length of the body.
+ * Returns false when no attempt could succeed, with a sentence for the user in *error, which
+ * contains no secret; or with NULL there when out of memory or when the HMAC failed.
  *
- * Headers: the destination's own, then, unless it has set one of that name,
- * Content-Type, Idempotency-Key and traceparent; webhook-id, webhook-timestamp and
- * webhook-signature, which are nobody else's to set.  The signature has one part
- * for each secret, so that receivers may change to a new one when they like.  If
- * a header of the destination's holds ${credential}, that stands for the secret,
- * and nothing is signed.
+ * The headers are those of the destination; then, unless it has set them, Content-Type,
+ * Idempotency-Key and traceparent; and webhook-id, webhook-timestamp and webhook-signature,
+ * which a destination must not set.  The signature has one part for each secret, so that
+ * receivers may change to a new one at any time.  If a header of the destination contains
+ * ${credential}, the secret replaces that, and nothing is signed.
  *
  * Idempotency-Key is encoded as idempotency_key.h says.
  */
 extern bool llmq_webhook_request(LlmqArena *arena, const LlmqWebhook *webhook, LlmqHmacSha256 hmac,
 								 LlmqHttpRequest *request, const char **error);
 
-/* Reads the answer. */
+/* A reader of the answer. */
 typedef struct LlmqWebhookReply LlmqWebhookReply;
 
 /*
- * Starts to read an answer; all memory comes from arena.  secret, or NULL, must
- * outlive the reply: it is hidden where the answer repeats it.  NULL when memory
- * is out.
+ * Prepares to read an answer; all memory comes from arena.  The secret, which may be NULL, must
+ * outlive the reply: it is hidden where the answer repeats it.  Returns NULL when out of
+ * memory.
  */
 extern LlmqWebhookReply *llmq_webhook_reply_create(LlmqArena *arena, const char *secret);
 
-/* The reply as the transfer layer knows it. */
+/* Returns the reply as the transfer layer knows it. */
 extern LlmqSink *llmq_webhook_reply_sink(LlmqWebhookReply *reply);
 
 /*
- * Judges the answer when the transfer has ended; detail is what the transfer
- * layer says of the end.  now_us: wall clock since the Unix epoch, for a
- * Retry-After with a date.  Strings are in the reply's arena.
+ * Judges the answer when the transfer has ended.  detail is what the transfer layer says about
+ * the end.  now_us is the wall clock since the Unix epoch, for a Retry-After with a date.
+ * Strings are in the reply's arena.
  *
- * 2xx: sent, whatever became of the body behind it.  410: dead, and the
- * destination is to be disabled.  All else is tried again, as Standard Webhooks
- * has it, with the receiver's Retry-After if a 4xx or 5xx has one; a 3xx too,
- * since redirects are not followed.
+ * After a 2xx the message is sent, whatever became of the body that follows.  After a 410 it is
+ * dead, and the destination should be disabled.  Everything else is tried again, as Standard
+ * Webhooks says, and after the receiver's Retry-After if a 4xx or 5xx has one.  That includes
+ * 3xx, since redirects are not followed.
  */
 extern void llmq_webhook_verdict(const LlmqWebhookReply *reply, LlmqTransferEnd end,
-								 const char *detail, int64_t now_us, LlmqRelayVerdict *verdict);
+								 const char *detail, int64_t now_us, LlmqSendVerdict *verdict);
 
 #endif /* LLMQ_WEBHOOK_H */

@@ -1,9 +1,9 @@
 /*
  * webhook_reply.c
- *		What the receiver of a webhook says.
+ *		Reads and judges what the receiver of a webhook answers.
  *
- * The status says all that counts.  The body's beginning is kept for people; the
- * rest is read only so that the receiver can end in peace, and not for long.
+ * Only the status decides.  The beginning of the body is kept for people to read.  The rest is
+ * read, up to a limit, only so that the receiver can finish without an error.
  */
 #include "messages/webhook.h"
 
@@ -12,7 +12,7 @@
 
 #include "base/retry.h"
 
-/* Nobody has so much to say to a webhook. */
+/* A longer answer to a webhook has no use. */
 #define BODY_MAX_BYTES ((size_t) 64 * 1024)
 
 struct LlmqWebhookReply
@@ -21,9 +21,9 @@ struct LlmqWebhookReply
 	LlmqArena *arena;
 	const char *secret;
 	int status;
-	const char *retry_after; /* headers as sent, NULL: none */
+	const char *retry_after; /* headers as sent; NULL if not sent */
 	const char *date;
-	char excerpt[LLMQ_RELAY_MESSAGE_MAX]; /* the body's beginning */
+	char excerpt[LLMQ_SEND_MESSAGE_MAX]; /* the body's beginning */
 	size_t excerpt_len;
 	size_t body_len;
 };
@@ -33,7 +33,7 @@ static void
 take_header(LlmqSink *sink, const char *name, size_t name_len, const char *value, size_t value_len);
 static LlmqFeed take_body(LlmqSink *sink, const char *bytes, size_t len);
 static const char *words_for(LlmqTransferEnd end);
-static void judge_status(const LlmqWebhookReply *reply, int64_t now_us, LlmqRelayVerdict *verdict);
+static void judge_status(const LlmqWebhookReply *reply, int64_t now_us, LlmqSendVerdict *verdict);
 
 LlmqWebhookReply *
 llmq_webhook_reply_create(LlmqArena *arena, const char *secret)
@@ -56,17 +56,17 @@ llmq_webhook_reply_sink(LlmqWebhookReply *reply)
 
 void
 llmq_webhook_verdict(const LlmqWebhookReply *reply, LlmqTransferEnd end, const char *detail,
-					 int64_t now_us, LlmqRelayVerdict *verdict)
+					 int64_t now_us, LlmqSendVerdict *verdict)
 {
 	memset(verdict, 0, sizeof(*verdict));
-	verdict->outcome = LLMQ_RELAY_RETRY;
+	verdict->outcome = LLMQ_SEND_RETRY;
 	verdict->retry_after_us = -1;
 	if (reply->status >= 200)
 		judge_status(reply, now_us, verdict);
 	else
 		verdict->message =
-			llmq_relay_message(reply->arena, words_for(end), detail != NULL ? detail : "",
-							   detail != NULL ? strlen(detail) : 0, reply->secret);
+			llmq_send_verdict_message(reply->arena, words_for(end), detail != NULL ? detail : "",
+									  detail != NULL ? strlen(detail) : 0, reply->secret);
 }
 
 static void
@@ -79,7 +79,7 @@ take_status(LlmqSink *sink, int status)
 	reply->date = NULL;
 }
 
-/* What comes behind the body is a trailer. */
+/* Takes a header.  Those that come after the body are trailers. */
 static void
 take_header(LlmqSink *sink, const char *name, size_t name_len, const char *value, size_t value_len)
 {
@@ -107,7 +107,7 @@ take_body(LlmqSink *sink, const char *bytes, size_t len)
 	return reply->body_len > BODY_MAX_BYTES ? LLMQ_FEED_DONE : LLMQ_FEED_MORE;
 }
 
-/* Without an answer. */
+/* Returns the sentence for a transfer that ended without an answer. */
 static const char *
 words_for(LlmqTransferEnd end)
 {
@@ -125,19 +125,19 @@ words_for(LlmqTransferEnd end)
 }
 
 static void
-judge_status(const LlmqWebhookReply *reply, int64_t now_us, LlmqRelayVerdict *verdict)
+judge_status(const LlmqWebhookReply *reply, int64_t now_us, LlmqSendVerdict *verdict)
 {
 	const char *sentence;
 
 	verdict->code = reply->status;
 	if (reply->status <= 299)
 	{
-		verdict->outcome = LLMQ_RELAY_SENT;
+		verdict->outcome = LLMQ_SEND_SENT;
 		return;
 	}
 	if (reply->status == 410)
 	{
-		verdict->outcome = LLMQ_RELAY_DEAD;
+		verdict->outcome = LLMQ_SEND_DEAD;
 		verdict->disable = true;
 	}
 	else if (reply->status >= 400)
@@ -148,6 +148,6 @@ judge_status(const LlmqWebhookReply *reply, int64_t now_us, LlmqRelayVerdict *ve
 						  : reply->status < 400 ? ", a redirect, and redirects are not followed"
 												: "");
 	if (sentence != NULL)
-		verdict->message = llmq_relay_message(reply->arena, sentence, reply->excerpt,
-											  reply->excerpt_len, reply->secret);
+		verdict->message = llmq_send_verdict_message(reply->arena, sentence, reply->excerpt,
+													 reply->excerpt_len, reply->secret);
 }

@@ -1,6 +1,7 @@
 /*
  * hmac_program.c
- *		HMAC-SHA256 for the program: PostgreSQL's own, as its tools have it.
+ *		PostgreSQL's HMAC-SHA256 for the program, from the library of PostgreSQL's own client
+ *		tools.
  */
 #include "postgres_fe.h"
 

@@ -1,10 +1,10 @@
 /*
  * link.c
- *		The program's connection to its database, made again whenever it breaks.
+ *		The program's connection to its database, which is renewed whenever it breaks.
  *
- * The thread that connects owns `fresh` and `error` until it has written to the pipe
- * and is joined; nothing else is shared with it.  It ends by itself: connecting has a
- * time limit for each host, and so has each statement that sets a session up.
+ * The thread that connects owns `fresh` and `error` until it has written to the pipe and is
+ * joined; nothing else is shared with it.  It always ends by itself, since there is a time
+ * limit for connecting to each host, and for each statement that sets up a session.
  */
 #include "program/link.h"
 
@@ -19,27 +19,27 @@
 #include "base/machine.h"
 #include "base/retry.h"
 
-/* Between two attempts to connect, with jitter. */
+/* The time between two attempts to connect, with jitter. */
 #define RECONNECT_FIRST_US 100000
 #define RECONNECT_MAX_US   2000000
 
-/* A statement that sets a session up. */
+/* The limit for a statement that sets up a session. */
 #define SETUP_LIMIT_MS 5000
 
 #define ERROR_MAX 512
 
-/* What PgBouncer says to a startup parameter that it does not know. */
+/* PgBouncer's error for a startup parameter that it does not know. */
 #define UNSUPPORTED "unsupported startup parameter"
 
 /*
- * Options that hold unless the connection string or the environment says otherwise: a
- * dead host or network is noticed in seconds, well within a lease's life, and what is set
- * for the role or the database does not hinder.
+ * Defaults for options that the connection string or the environment may override.  With them a
+ * dead host or network is noticed within seconds, well within the lifetime of a lease, and
+ * settings of the role or the database do no harm.
  */
 static const struct
 {
 	const char *keyword;
-	const char *variable; /* of the environment, or NULL */
+	const char *variable; /* the environment variable, or NULL */
 	const char *value;
 } defaults[] = {
 	{"connect_timeout", "PGCONNECT_TIMEOUT", "5"},
@@ -56,14 +56,17 @@ static const struct
 #define DEFAULTS	(sizeof(defaults) / sizeof(defaults[0]))
 #define KEYWORD_MAX (DEFAULTS + 6)
 
-/* 17 has it, and it would end the session: the database's or the role's is for others. */
+/*
+ * 17 has this limit, and it would end the session.  One that is set for the database or the
+ * role is meant for others.
+ */
 #define LIFT_TRANSACTION_TIMEOUT                           \
 	"SELECT pg_catalog.set_config(name, '0', false) FROM " \
 	"pg_catalog.pg_settings WHERE name OPERATOR(pg_catalog.=) 'transaction_timeout'"
 
 /*
- * A session of one's own: it hears notifications, it commits one by one whatever its role's
- * settings are, and the server notices when this host is gone.
+ * Sets up a session of our own: it listens for notifications, commits each transaction
+ * whatever its role's settings are, and lets the server notice when this host is gone.
  */
 #define SET_UP_SESSION                                                            \
 	"SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, " \
@@ -87,7 +90,7 @@ struct LlmqLink
 	bool connecting; /* the thread runs */
 	pthread_t thread;
 	int pipe[2];
-	PGconn *fresh; /* the thread's */
+	PGconn *fresh; /* owned by the thread */
 	bool fresh_listens;
 	char error[ERROR_MAX];
 };
@@ -109,7 +112,7 @@ llmq_link_create(const LlmqLinkOptions *options, char *error, size_t error_size)
 	link = calloc(1, sizeof(*link));
 	if (link == NULL || pipe2(link->pipe, O_CLOEXEC) != 0)
 	{
-		snprintf(error, error_size, "the machine gives no memory or no pipe");
+		snprintf(error, error_size, "out of memory or file descriptors");
 		free(link);
 		return NULL;
 	}
@@ -192,13 +195,16 @@ static void
 say(LlmqLink *link, LlmqLogLevel level, const char *what, const char *detail)
 {
 	char line[ERROR_MAX + 128];
-	size_t length = strcspn(detail, "\n"); /* libpq's sentences end with one */
+	size_t length = strcspn(detail, "\n"); /* libpq's messages end with one */
 
 	snprintf(line, sizeof(line), "%s%s%.*s", what, length > 0 ? ": " : "", (int) length, detail);
 	link->options.log(level, line);
 }
 
-/* Many workers lose the same server at once: they come back one after the other. */
+/*
+ * Sets the time of the next attempt.  Many workers lose the same server at once, so they return
+ * spread over time.
+ */
 static void
 wait_to_connect(LlmqLink *link)
 {
@@ -228,7 +234,7 @@ check_conninfo(const char *conninfo, char *error, size_t error_size)
 	PQconninfoOption *parsed;
 
 	if (strchr(conninfo, '=') == NULL && strstr(conninfo, "://") == NULL)
-		return true; /* a database's name */
+		return true; /* the name of a database */
 	parsed = PQconninfoParse(conninfo, &message);
 	if (parsed == NULL)
 		snprintf(error, error_size, "%.*s", message == NULL ? 0 : (int) strcspn(message, "\n"),
@@ -245,7 +251,10 @@ add_option(LlmqLink *link, int *count, const char *keyword, const char *value)
 	link->values[(*count)++] = value;
 }
 
-/* What comes later wins: our defaults, the connection string, what must be so. */
+/*
+ * Puts the options in order, where later ones win: our defaults, the connection string, and
+ * what we require.
+ */
 static void
 choose_options(LlmqLink *link)
 {
@@ -277,7 +286,7 @@ start_thread(LlmqLink *link)
 	}
 }
 
-/* What the server says by itself: libpq would print it. */
+/* Logs what the server sends unasked, which libpq would otherwise print. */
 static void
 hear_notice(void *argument, const char *message)
 {
@@ -310,13 +319,13 @@ take_connection(LlmqLink *link)
 	link->failures = 0;
 	if (!link->listens && link->options.pooling == LLMQ_POOLING_UNKNOWN)
 		say(link, LLMQ_LOG_WARNING, "the connection goes through a pooler",
-			"new jobs are looked for once a second; where each client keeps a session, "
+			"new jobs are looked for once a second; if the pooler gives each client a session, "
 			"--pooler=session lets the database wake this worker");
 }
 
 /* ---- In the thread ------------------------------------------------------------------- */
 
-/* A pooler has its own idea of "options". */
+/* Leaves out "options", which a pooler may refuse. */
 static void
 forget_options(LlmqLink *link)
 {
@@ -353,7 +362,10 @@ run_thread(void *argument)
 	return NULL;
 }
 
-/* Runs statements, for SETUP_LIMIT_MS at most; the last result if all succeeded, or NULL. */
+/*
+ * Runs statements, for SETUP_LIMIT_MS at most; returns the last result if all succeeded, or
+ * NULL.
+ */
 static PGresult *
 run_statements(LlmqLink *link, const char *statements)
 {
@@ -389,7 +401,7 @@ run_statements(LlmqLink *link, const char *statements)
 	}
 }
 
-/* Whether the server's own process is not the one that this connection was told of. */
+/* Returns whether the process that serves us is not the one that this connection was told about. */
 static bool
 goes_through_pooler(LlmqLink *link, bool *known)
 {
@@ -403,7 +415,7 @@ goes_through_pooler(LlmqLink *link, bool *known)
 	return differs;
 }
 
-/* Makes a session out of a connection; false if that fails, or there is none. */
+/* Turns a connection into a session; false if that fails, or there is no connection. */
 static bool
 connect_session(LlmqLink *link)
 {

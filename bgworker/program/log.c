@@ -2,7 +2,7 @@
  * log.c
  *		The program's log: lines on stderr, as text or as JSON.
  *
- * A line is one write, so that those of several processes do not mix.
+ * Each line is written at once, so that lines of several processes do not mix.
  */
 #include "program/log.h"
 
@@ -39,7 +39,7 @@ llmq_log_open(const char *name, bool json, LlmqLogLevel least)
 	settings.least = least;
 }
 
-/* RFC 3339, in UTC. */
+/* Formats the time as in RFC 3339, in UTC. */
 static void
 format_time(char *text, size_t size)
 {

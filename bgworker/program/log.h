@@ -9,10 +9,13 @@
 
 #include "base/log_level.h"
 
-/* Says how lines look and which are left out; name is the worker's, and must outlive all. */
+/*
+ * Sets the format of lines, and the least level that is written.  name is that of the worker,
+ * and must stay valid.
+ */
 extern void llmq_log_open(const char *name, bool json, LlmqLogLevel least);
 
-/* Writes one line, at once. */
+/* Writes one line, without buffering. */
 extern void llmq_log_write(LlmqLogLevel level, const char *message);
 
 #endif /* LLMQ_LOG_H */

@@ -2,11 +2,11 @@
  * main.c
  *		The engine's host outside of the server: llmq-worker.
  *
- * It waits for the engine's descriptor and the database's socket, and gives both their
- * turns.  Signals are blocked but while it waits, so no thread of libcurl or libpq ever
- * runs a handler.  Told to end, it drains: nothing is claimed, calls under way may end
- * within a limit, and all else is given back at once.  When the limit has passed or it is
- * told again, it ends the calls.
+ * It waits for the engine's descriptor and the database's socket, and gives both their turns.
+ * Signals are blocked except while it waits, so no thread of libcurl or libpq ever runs a
+ * handler.  When it is told to end, it drains: nothing more is claimed, calls under way may
+ * finish within a time limit, and everything else is given back at once.  After the limit, or
+ * when it is told again, it ends the calls.
  */
 #include <poll.h>
 #include <signal.h>
@@ -22,16 +22,16 @@
 #include "program/options.h"
 #include "program/store_libpq.h"
 
-/* Descriptors for the log, the database, name servers, secrets, and those who read metrics. */
+/* Descriptors for the log, the database, name servers, secrets, and readers of metrics. */
 #define RESERVED_FILES 64
 
-/* Nobody wakes a worker that has no session of its own. */
+/* The poll interval of a worker without a session of its own, which nobody can wake. */
 #define UNHEARD_POLL_US 1000000
 
-/* Once its calls are ended, a worker has this long to give back what it has. */
+/* How long a worker may take to give back what it has, after its calls were ended. */
 #define STOP_LIMIT_US 5000000
 
-/* With --once: how long the database may be away before that is its end. */
+/* With --once: how long the database may be away before the program ends. */
 #define ONCE_LIMIT_US 10000000
 
 typedef struct Program
@@ -43,14 +43,14 @@ typedef struct Program
 	LlmqMetricServer *metrics; /* or NULL */
 	int connections;		   /* what the limit of open files allows */
 	bool heard;				   /* the database can wake this worker */
-	int told;				   /* how often it was told to end */
-	int64_t stop_at_us;		   /* calls are ended then; INT64_MAX: nobody has told it to end */
-	int64_t exit_at_us;		   /* it ends then, whatever is left */
+	int told;				   /* how many times it was told to end */
+	int64_t stop_at_us;		   /* when calls are ended; INT64_MAX: it was not told to end */
+	int64_t exit_at_us;		   /* when it ends, whatever is left */
 	int64_t began_us;
 } Program;
 
 static volatile sig_atomic_t signals = 0;
-static bool changed = false; /* the database has said so */
+static bool changed = false; /* the database has announced a change */
 
 static void
 note_signal(int number)
@@ -96,7 +96,7 @@ engine_options(const Program *program)
 		poll_us = UNHEARD_POLL_US;
 	return (LlmqEngineOptions){.name = options->name,
 							   .kind = "program",
-							   .pid = "0", /* the database knows it by its session */
+							   .pid = "0", /* the database identifies it by its session */
 							   .max_in_flight = options->max_in_flight,
 							   .max_connections = program->connections,
 							   .poll_interval_us = poll_us,
@@ -119,8 +119,7 @@ write_metrics(void *context, LlmqBuffer *text)
 	return llmq_engine_write_metrics(program->engine, text);
 }
 
-/* Listens for those who read metrics, if that was asked for: before anything else, which it could
- * spoil. */
+/* Starts to serve metrics, if asked to.  This comes first, because it may fail. */
 static LlmqExit
 start_metrics(Program *program)
 {
@@ -214,7 +213,10 @@ wait_for_something(Program *program, const sigset_t *waiting)
 	(void) ppoll(ready, 3, &timeout, waiting);
 }
 
-/* Whether the session hears notifications is another thing with each connection. */
+/*
+ * Adapts to whether the session listens for notifications, which may change with each
+ * connection.
+ */
 static void
 hear_database(Program *program)
 {
@@ -263,7 +265,7 @@ obey_signals(Program *program)
 	llmq_engine_stop(program->engine);
 }
 
-/* Looks whether there is a reason to end that nobody has told it. */
+/* Checks whether there is a reason to end without being told. */
 static void
 look_around(Program *program)
 {
@@ -317,7 +319,7 @@ main(int argc, char **argv)
 	llmq_metric_server_stop(program.metrics);
 	llmq_engine_destroy(program.engine);
 	llmq_store_libpq_destroy(program.store);
-	/* A thread that still connects must not see the end of what it uses. */
+	/* What a thread that is still connecting uses must not be freed. */
 	if (program.link != NULL && !llmq_link_destroy(program.link))
 		_exit((int) status);
 	return (int) status;

@@ -2,10 +2,10 @@
  * metric_server.c
  *		Serves metrics over HTTP, for a Prometheus that scrapes llmq-worker.
  *
- * HTTP is libmicrohttpd's, a small server that many programs of this kind use; one of our own
- * would have to be as careful with what strangers send.  It runs in the program's one loop, over
- * an epoll descriptor, like the engine: so what is written is as it stands at that moment, without
- * a lock or a snapshot that grows old.
+ * libmicrohttpd handles HTTP.  It is a small server that many programs of this kind use, and
+ * one of our own would have to be just as careful with hostile input.  It runs in the program's
+ * only loop, over an epoll descriptor, like the engine, so the metrics are current without a
+ * lock or a snapshot.
  */
 #include "program/metric_server.h"
 
@@ -19,13 +19,13 @@
 
 #include "core/metric.h"
 
-/* More than the scrapers that there are, and people with curl; further ones wait to be accepted. */
+/* More than there are scrapers and people with curl; further connections wait to be accepted. */
 #define CONNECTIONS_MAX 16
 
-/* A connection that says nothing for so long is closed; who scrapes less often connects anew. */
+/* A connection that is idle for this long is closed; scrapers with a longer interval reconnect. */
 #define IDLE_SECONDS 30u
 
-/* What a connection may send and have in memory. */
+/* The memory of one connection, which limits what it can send. */
 #define CONNECTION_BYTES ((size_t) 16 * 1024)
 
 #define LOOPBACK "127.0.0.1"
@@ -44,7 +44,7 @@ struct LlmqMetricServer
 
 /* ---- The address ----------------------------------------------------------------------- */
 
-/* Takes the host apart from the port; the host is "" if there is none. */
+/* Splits the text into host and port; the host is "" if there is none. */
 static bool
 split(const char *text, char *host, char **port)
 {
@@ -63,7 +63,7 @@ split(const char *text, char *host, char **port)
 	if (colon[-1] != ']')
 		return false;
 	colon[-1] = '\0';
-	memmove(host, host + 1, strlen(host)); /* with its end */
+	memmove(host, host + 1, strlen(host)); /* including its NUL */
 	return true;
 }
 
@@ -87,7 +87,7 @@ llmq_metric_address_read(const char *text, LlmqMetricAddress *address)
 	return true;
 }
 
-/* Writes an address as people read it, in a URL. */
+/* Writes an address in the form of a URL. */
 static void
 describe(const LlmqMetricAddress *address, const char *before, const char *after, char *text,
 		 size_t size)
@@ -137,12 +137,12 @@ respond_metrics(LlmqMetricServer *server, struct MHD_Connection *connection)
 	return result;
 }
 
-/* A request whose headers have arrived; what has a body is refused before that is read. */
+/* Answers a request whose headers have arrived; one with a body is refused before that is read. */
 static enum MHD_Result
 answer(void *context, struct MHD_Connection *connection, const char *url, const char *method,
 	   const char *version, const char *body, size_t *body_size, void **request)
 {
-	/* libmicrohttpd leaves the body of an answer to HEAD out. */
+	/* libmicrohttpd leaves out the body in an answer to HEAD. */
 	if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
 		return respond(connection, MHD_HTTP_METHOD_NOT_ALLOWED, MHD_HTTP_HEADER_ALLOW, "GET, HEAD",
 					   "metrics are read with GET\n");
@@ -154,7 +154,7 @@ answer(void *context, struct MHD_Connection *connection, const char *url, const 
 
 /* ---- The server ------------------------------------------------------------------------ */
 
-/* A socket that listens, or -1; bound is where it does. */
+/* Returns a listening socket, or -1; bound is its address. */
 static int
 listen_on(const LlmqMetricAddress *address, LlmqMetricAddress *bound)
 {

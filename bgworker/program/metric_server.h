@@ -2,7 +2,8 @@
  * metric_server.h
  *		Serves metrics over HTTP, for a Prometheus that scrapes llmq-worker.
  *
- * It has no thread and no loop: the program waits for its descriptor, and gives it turns.
+ * It has no thread and no loop of its own: the program waits for its descriptor, and gives it
+ * turns.
  */
 #ifndef LLMQ_METRIC_SERVER_H
 #define LLMQ_METRIC_SERVER_H
@@ -22,30 +23,28 @@ typedef struct LlmqMetricAddress
 
 typedef struct LlmqMetricServer LlmqMetricServer;
 
-/* Appends the text that is served; false when it cannot. */
+/* Appends the text that is served; false if that fails. */
 typedef bool (*LlmqMetricWriter)(void *context, LlmqBuffer *text);
 
 /*
- * Reads [ADDRESS:]PORT, where the address is one in numbers (of IPv6 in brackets), and loopback
- * if there is none; port 0 is any that is free.  False if it is no such thing.
+ * Reads [ADDRESS:]PORT.  The address is numeric (IPv6 in brackets), and loopback if it is
+ * missing; port 0 means any free port.  Returns false if text does not have this form.
  */
 extern bool llmq_metric_address_read(const char *text, LlmqMetricAddress *address);
 
-/*
- * Serves from now on.  place says where (a URL), or why not: then it returns NULL.
- */
+/* Starts to serve.  place gets the URL, or the reason why it failed; then NULL is returned. */
 extern LlmqMetricServer *
 llmq_metric_server_start(const LlmqMetricAddress *address, LlmqMetricWriter write, void *context,
 						 char *place, size_t place_size);
 extern void llmq_metric_server_stop(LlmqMetricServer *server);
 
-/* Readable when there is something to do; -1 without a server. */
+/* Returns a descriptor that is readable when there is something to do; -1 without a server. */
 extern int llmq_metric_server_fd(const LlmqMetricServer *server);
 
-/* Microseconds until it wants a turn even so; INT64_MAX: never. */
+/* Returns in how many microseconds it needs a turn anyway; INT64_MAX: never. */
 extern int64_t llmq_metric_server_timeout(const LlmqMetricServer *server);
 
-/* Does what there is to do. */
+/* Does everything that can be done now. */
 extern void llmq_metric_server_dispatch(LlmqMetricServer *server);
 
 #endif /* LLMQ_METRIC_SERVER_H */

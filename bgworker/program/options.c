@@ -78,7 +78,7 @@ static const struct option long_options[] = {
 	{NULL, 0, NULL, 0},
 };
 
-/* Says what is wrong with an option; always false. */
+/* Prints what is wrong with an option; always returns false. */
 static bool
 refuse(const char *option, const char *value, const char *wanted)
 {
@@ -122,7 +122,7 @@ read_seconds(const char *option, const char *text, double least, int64_t *span_u
 	return true;
 }
 
-/* One of several words; their numbers are those of their places. */
+/* Reads one of several words; number is its position among them. */
 static bool
 read_word(const char *option, const char *text, const char *const *words, int *number)
 {
@@ -230,7 +230,7 @@ read_option(LlmqOptions *options, int option, const char *value)
 		case OPTION_LOG_LEVEL:
 			return read_log_level(options, value);
 		default:
-			return false; /* getopt has said why */
+			return false; /* getopt has printed the reason */
 	}
 }
 

@@ -13,14 +13,14 @@
 
 #define LLMQ_QUEUES_MAX 64
 
-/* How the program ends; share/llmq-worker.1 says the same. */
+/* The exit status of the program; share/llmq-worker.1 lists them too. */
 typedef enum LlmqExit
 {
-	LLMQ_EXIT_DONE = 0,		/* as it was asked to; nothing is left in hand */
-	LLMQ_EXIT_MACHINE = 1,	/* the machine refuses memory, descriptors, threads or a port */
-	LLMQ_EXIT_USAGE = 2,	/* the command line or the connection string makes no sense */
+	LLMQ_EXIT_DONE = 0,		/* as asked; nothing is left in hand */
+	LLMQ_EXIT_MACHINE = 1,	/* the machine lacks memory, descriptors, threads or a port */
+	LLMQ_EXIT_USAGE = 2,	/* the command line or the connection string is wrong */
 	LLMQ_EXIT_OUTDATED = 3, /* the database's llmq speaks another protocol */
-	LLMQ_EXIT_AWAY = 4		/* the database was away: what was in hand returns to others later */
+	LLMQ_EXIT_AWAY = 4 /* the database was away; other workers take over later what was in hand */
 } LlmqExit;
 
 typedef enum LlmqPoolerOption
@@ -48,8 +48,8 @@ typedef struct LlmqOptions
 } LlmqOptions;
 
 /*
- * Reads the command line, whose strings the options keep.  False: the program has said
- * what there was to say, and ends with *status.
+ * Reads the command line, whose strings the options keep.  Returns false when the program has
+ * printed everything and should end with *status.
  */
 extern bool llmq_options_read(LlmqOptions *options, int argc, char **argv, LlmqExit *status);
 

@@ -3,9 +3,9 @@
  *		The store's driver outside of the server: operations over libpq.
  *
  * An operation is one round trip and one transaction: its settings and its statement,
- * pipelined.  The settings are local to it, so that nothing depends on a session which a
- * pooler may have lent.  It has succeeded when the end of the pipeline has arrived, not
- * before: only then it is committed.
+ * pipelined.  The settings are local to it, so that nothing depends on a session that a pooler
+ * may have lent.  It has succeeded only when the end of the pipeline has arrived, because only
+ * then is it committed.
  */
 #include "program/store_libpq.h"
 
@@ -16,8 +16,8 @@
 #include "base/machine.h"
 
 /*
- * The server gives a statement up after the first, and we the server after the second.
- * Whatever an operation of unknown end still does, it has ended after the first.
+ * The server cancels a statement after the first limit, and we give up the server after the
+ * second.  An operation whose outcome is unknown has certainly ended after the first.
  */
 #define STATEMENT_LIMIT	   "30s"
 #define OPERATION_LIMIT_US INT64_C(40000000)
@@ -39,7 +39,7 @@
 typedef enum Phase
 {
 	PHASE_FREE,	   /* no operation, or one that has ended */
-	PHASE_WAITING, /* begun, and not sent: the database is away */
+	PHASE_WAITING, /* begun but not sent, because the database is away */
 	PHASE_SENT
 } Phase;
 
@@ -47,11 +47,11 @@ typedef struct LibpqStore
 {
 	LlmqStore port; /* first: a LibpqStore is an LlmqStore */
 	LlmqLink *link;
-	unsigned generation; /* of the connection that was last seen */
+	unsigned generation; /* of the connection that was last used */
 	Phase phase;
 	LlmqOperation operation;
 	char *params[LLMQ_OP_MAX_PARAMS]; /* copies, while WAITING */
-	bool unsent;					  /* libpq holds bytes back */
+	bool unsent;					  /* libpq still has bytes to send */
 	int64_t give_up_us;
 	LlmqStoreStatus status;
 	LlmqRows rows;
@@ -156,7 +156,7 @@ take_news(LibpqStore *store)
 		news |= notice->extra[0] == '\0' ? LLMQ_NEWS_WORK : LLMQ_NEWS_WORK | LLMQ_NEWS_CHANGED;
 		PQfreemem(notice);
 	}
-	/* Nobody knows what was missed in between. */
+	/* Notifications in between may have been missed. */
 	if (conn != NULL && store->generation != llmq_link_generation(store->link))
 		news |= LLMQ_NEWS_WORK | LLMQ_NEWS_CHANGED;
 	if (conn != NULL)
@@ -216,7 +216,7 @@ end_operation(LibpqStore *store, LlmqStoreStatus status)
 	store->status = status;
 }
 
-/* Also ends the operation, if there is one, with its end unknown. */
+/* Gives up the connection.  If an operation is under way, its outcome is unknown. */
 static void
 fail_link(LibpqStore *store, const char *reason)
 {
@@ -280,7 +280,7 @@ static void
 receive(LibpqStore *store)
 {
 	PGconn *conn = llmq_link_connection(store->link);
-	int nothing = 0; /* PQgetResult separates the results by a NULL each */
+	int nothing = 0; /* PQgetResult returns a NULL after each result */
 
 	if (conn == NULL)
 		return;
@@ -321,7 +321,7 @@ keep_error(LibpqStore *store, const PGresult *result)
 			 message == NULL ? PQresultErrorMessage(result) : message);
 }
 
-/* The cells of a result; out of memory is an error of the operation's. */
+/* Reads the cells of a result; running out of memory is an error of the operation. */
 static void
 read_rows(LibpqStore *store)
 {
@@ -342,7 +342,7 @@ read_rows(LibpqStore *store)
 	}
 }
 
-/* The pipeline has ended: what it did is committed, or it failed. */
+/* Ends the operation at the end of the pipeline: it is committed, or has failed. */
 static void
 finish_operation(LibpqStore *store)
 {
@@ -353,7 +353,7 @@ finish_operation(LibpqStore *store)
 	else if (store->rows.cells != NULL)
 		end_operation(store, LLMQ_STORE_OK);
 	else
-		fail_link(store, "out of memory"); /* it is committed, and its rows are lost */
+		fail_link(store, "out of memory"); /* it is committed, but its rows are lost */
 }
 
 static void

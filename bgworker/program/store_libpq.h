@@ -2,8 +2,8 @@
  * store_libpq.h
  *		The store's driver outside of the server: operations over libpq.
  *
- * An operation that is begun while the database is away waits until it is back.  One that
- * was sent, and whose connection broke before its end was known, is AWAY: it may have
+ * An operation that is begun while the database is away waits until it is back.  One that was
+ * sent, and whose connection broke before its outcome was known, is AWAY: it may have
  * committed or not.
  */
 #ifndef LLMQ_STORE_LIBPQ_H
@@ -12,19 +12,22 @@
 #include "program/link.h"
 #include "core/store.h"
 
-/* What the database has said by itself since it was last asked; bits. */
+/* What the database has announced since the last call; bits. */
 #define LLMQ_NEWS_WORK	  1 /* there may be work */
-#define LLMQ_NEWS_CHANGED 2 /* configuration, or a running job's fate, is another */
+#define LLMQ_NEWS_CHANGED 2 /* the configuration, or a running job, has changed */
 
-/* Makes a driver on a link, which stays the caller's; NULL when memory is out. */
+/* Creates a driver that uses a link, which stays owned by the caller; NULL when out of memory. */
 extern LlmqStore *llmq_store_libpq_create(LlmqLink *link);
 extern void llmq_store_libpq_destroy(LlmqStore *store);
 
-/* What to wait for: a descriptor, or -1, for reading or also for writing, and microseconds. */
+/*
+ * These return what to wait for: a descriptor, or -1, for reading or also for writing, and
+ * microseconds.
+ */
 extern int llmq_store_libpq_fd(const LlmqStore *store, bool *writes);
 extern int64_t llmq_store_libpq_timeout(const LlmqStore *store);
 
-/* Does what there is to do; returns news. */
+/* Does everything that can be done now; returns news. */
 extern int llmq_store_libpq_dispatch(LlmqStore *store);
 
 #endif /* LLMQ_STORE_LIBPQ_H */

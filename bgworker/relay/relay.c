@@ -1,9 +1,9 @@
 /*
  * relay.c
- *		The relay: the way of a message to its destination and back.
+ *		The relay: how a message gets to its destination, and what follows.
  *
- * A message is queued in its topic, in flight, or ended and waits in the list to be
- * settled: llmq_relay_enqueue, start and llmq_relay_end are the moves.
+ * A message is queued in its topic, in flight, or ended and waiting to be settled.
+ * llmq_relay_enqueue, start and llmq_relay_end move it from one to the next.
  */
 #include "relay/relay.h"
 
@@ -12,12 +12,13 @@
 #include <string.h>
 
 /*
- * A worker that has not been heard of for llmq.lease_ttl(), 15 s, may have lost its leases
- * without knowing: it begins no send so late that another worker may have sent that already.
+ * A worker that gave no sign of life for llmq.lease_ttl(), 15 s, may have lost its leases
+ * without knowing.  So it begins no send when that is so close that another worker may already
+ * have sent the message.
  */
 #define SURE_US INT64_C(12000000)
 
-/* How long to wait when the machine itself had no descriptor or memory for a send. */
+/* How long to wait when this machine had no descriptor or memory for a send. */
 #define MACHINE_TROUBLE_WAIT_US 1000000
 
 static bool can_start(const LlmqRelay *relay, const LlmqTopic *topic);
@@ -51,7 +52,7 @@ is_sure(const LlmqRelay *relay)
 	return relay->core->now.mono_us - relay->core->sure_us < SURE_US;
 }
 
-/* Whether what is queued can go to where the topic's messages go now. */
+/* Returns whether the queued messages can be sent to the topic's current destination. */
 static bool
 fits(const LlmqRelay *relay, const LlmqTopic *topic)
 {
@@ -90,7 +91,7 @@ llmq_relay_carry_over(const LlmqRelay *relay, const LlmqConfig *fresh)
 	return states;
 }
 
-/* Destinations of the configuration before are gone: each topic is routed anew. */
+/* Routes each topic again, because the destinations of the previous configuration are gone. */
 void
 llmq_relay_take_config(LlmqRelay *relay, LlmqDestinationState *states)
 {
@@ -109,7 +110,7 @@ llmq_relay_take_config(LlmqRelay *relay, LlmqDestinationState *states)
 		topic->claim_at_us = 0;
 	}
 	llmq_relay_sort_out(relay);
-	/* Topics that had no destination may have one now; a sweep that just begins will tell. */
+	/* Topics that had no destination may have one now; a new sweep will find them. */
 	llmq_relay_sweep_afresh(relay);
 }
 
@@ -125,7 +126,7 @@ llmq_relay_enqueue(LlmqRelay *relay, LlmqTopic *topic, LlmqOutboxMessage *messag
 	relay->queued_bytes += message->body_len;
 }
 
-/* Whether a slot may go to the destination: see LLMQ_RELAY_SHARED. */
+/* Returns whether the destination may have one more slot: see LLMQ_RELAY_SHARED. */
 static bool
 is_slot_left(const LlmqRelay *relay, const LlmqDestinationState *state)
 {
@@ -201,9 +202,9 @@ heeded(int64_t hint)
 	return hint < LLMQ_RETRY_HINT_WAIT_MAX_US ? hint : LLMQ_RETRY_HINT_WAIT_MAX_US;
 }
 
-/* What an attempt that failed leads to. */
+/* Decides what follows an attempt that failed. */
 static void
-end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict *verdict)
+end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqSendVerdict *verdict)
 {
 	const LlmqDestination *destination = message->topic->destination;
 	int64_t delay;
@@ -218,7 +219,10 @@ end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict 
 		llmq_relay_end(relay, message, LLMQ_MESSAGE_DEAD, 0, verdict->message);
 		return;
 	}
-	/* A receiver that is down and hints at a short wait would have all attempts within seconds. */
+	/*
+	 * Without the backoff, a receiver that is down and hints at a short wait would use up all
+	 * attempts within seconds.
+	 */
 	delay = llmq_retry_backoff(&relay->core->random, destination->backoff_base_us,
 							   destination->backoff_cap_us, message->attempts);
 	if (delay < heeded(verdict->retry_after_us))
@@ -226,9 +230,9 @@ end_failed(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqRelayVerdict 
 	llmq_relay_end(relay, message, LLMQ_MESSAGE_RETRY, delay, verdict->message);
 }
 
-/* The receiver speaks for all of the topic: it wants no more, or not so soon. */
+/* Applies to the whole topic what the receiver asks for: to send nothing more, or not so soon. */
 static void
-heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqRelayVerdict *verdict)
+heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqSendVerdict *verdict)
 {
 	int64_t hint = verdict->retry_after_us;
 
@@ -238,11 +242,11 @@ heed_receiver(LlmqRelay *relay, LlmqTopic *topic, const LlmqRelayVerdict *verdic
 		topic->more = false;
 		llmq_relay_return_queue(relay, topic, 0, NULL);
 	}
-	else if (verdict->outcome == LLMQ_RELAY_RETRY && hint > 0)
+	else if (verdict->outcome == LLMQ_SEND_RETRY && hint > 0)
 		llmq_relay_pause(relay, topic, heeded(hint), NULL);
 }
 
-/* An attempt that ran out of time shows a destination that hangs. */
+/* Notes whether the destination answered.  An attempt that timed out means that it hangs. */
 static void
 note_answer(const LlmqRelay *relay, const LlmqOutboxMessage *message,
 			const LlmqDestination *destination)
@@ -258,14 +262,14 @@ note_answer(const LlmqRelay *relay, const LlmqOutboxMessage *message,
 		state->answered++;
 }
 
-/* Takes in how a send has ended. */
+/* Handles the end of a send. */
 static void
 take_end(void *client, LlmqCaller *caller, const LlmqTransferResult *result)
 {
 	LlmqRelay *relay = client;
 	LlmqOutboxMessage *message = (LlmqOutboxMessage *) caller;
 	LlmqTopic *topic = message->topic;
-	LlmqRelayVerdict verdict;
+	LlmqSendVerdict verdict;
 
 	leave_flight(relay, message);
 	if (result->local_trouble)
@@ -279,12 +283,12 @@ take_end(void *client, LlmqCaller *caller, const LlmqTransferResult *result)
 	note_answer(relay, message, topic->destination);
 	llmq_relay_judge(relay, message, result, &verdict);
 	message->disables = verdict.disable;
-	if (verdict.outcome == LLMQ_RELAY_RETRY)
+	if (verdict.outcome == LLMQ_SEND_RETRY)
 		end_failed(relay, message, &verdict);
 	else
 		llmq_relay_end(relay, message,
-					   verdict.outcome == LLMQ_RELAY_SENT ? LLMQ_MESSAGE_SENT : LLMQ_MESSAGE_DEAD,
-					   0, verdict.message);
+					   verdict.outcome == LLMQ_SEND_SENT ? LLMQ_MESSAGE_SENT : LLMQ_MESSAGE_DEAD, 0,
+					   verdict.message);
 	heed_receiver(relay, topic, &verdict);
 }
 

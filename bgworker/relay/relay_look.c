@@ -1,20 +1,21 @@
 /*
  * relay_look.c
- *		How the relay learns of messages.
+ *		How the relay finds out about messages.
  *
- * A look is part of every poll: it reads llmq.message_pending behind the tip.  A sweep goes
- * through the topics that have pending messages, from the first to the last, a page with a poll.
+ * A look is part of every poll: it reads llmq.message_pending above the tip.  A sweep goes
+ * through the topics that have pending messages, from the first to the last, one page with
+ * each poll.
  */
 #include "relay/relay.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Sweeps begin at least this far apart, and no more than a tenth of the time goes to them. */
+/* Sweeps begin at least this far apart, and take no more than a tenth of the time. */
 #define SWEEP_PAUSE_US	   1000000
 #define SWEEP_PAUSE_FACTOR 10
 
-/* When a poll is wanted for the relay's sake. */
+/* Returns when the relay needs a poll. */
 int64_t
 llmq_relay_look_due(const LlmqRelay *relay)
 {
@@ -41,7 +42,7 @@ end_sweep(LlmqRelay *relay)
 	{
 		LlmqDestinationState *state = &relay->destinations[i];
 
-		/* All behind where it resumed have a place; now those before it. */
+		/* All topics after the one where it resumed have a place; next come those before it. */
 		if (state->resume > 0 && state->first_left == 0)
 			relay->sweep_wanted = true;
 		state->resume = state->first_left;
@@ -61,13 +62,16 @@ llmq_relay_begin_look(LlmqRelay *relay, bool full, LlmqRelayLook *look)
 	begins = relay->polling_sweep && relay->swept_to == NULL;
 	if (begins)
 		begin_sweep(relay);
-	/* Whoever wakes may have committed behind others that began later. */
+	/*
+	 * Whoever wakes us may have committed messages with lower ids than others that were seen
+	 * before.
+	 */
 	relay->sweep_wanted = !begins && (relay->sweep_wanted || relay->core->woken);
 	look->after = begins ? -1 : relay->tip;
 	look->topics_after = begins ? "" : relay->polling_sweep ? relay->swept_to : NULL;
 }
 
-/* The poll has failed, and told nothing. */
+/* Handles a poll that failed. */
 void
 llmq_relay_fail_look(LlmqRelay *relay)
 {
@@ -87,7 +91,7 @@ llmq_relay_sweep_afresh(LlmqRelay *relay)
 	relay->sweep_next_us = 0;
 }
 
-/* A page of the sweep: topics and their lowest ids, in order. */
+/* Takes a page of the sweep: topics and their lowest ids, in order. */
 static void
 take_page(LlmqRelay *relay, const json_t *messages)
 {
@@ -107,7 +111,7 @@ take_page(LlmqRelay *relay, const json_t *messages)
 	if (json_is_true(json_object_get(messages, "page_full")) && name != NULL)
 	{
 		relay->swept_to = strdup(name);
-		relay->sweep_wanted |= relay->swept_to == NULL; /* out of memory: from the start again */
+		relay->sweep_wanted |= relay->swept_to == NULL; /* out of memory: begin again */
 	}
 	else
 	{

@@ -22,8 +22,10 @@ llmq_message_list_add(LlmqOutboxList *list, LlmqOutboxMessage *message)
 void
 llmq_message_list_remove(LlmqOutboxList *list, LlmqOutboxMessage *message)
 {
-	/* The analyzer does not see that this message is at the list's head no more, and that
-	 * those in a queue or in flight have a topic. */
+	/*
+	 * The analyzer does not see that this message is no longer the head of the list, and that
+	 * those in a queue or in flight have a topic.
+	 */
 	/* NOLINTBEGIN(clang-analyzer-core.NullDereference) */
 	if (message->previous == NULL)
 		list->head = message->next;
@@ -85,7 +87,7 @@ llmq_relay_pause(LlmqRelay *relay, LlmqTopic *topic, int64_t delay_us, const cha
 	llmq_relay_return_queue(relay, topic, delay_us, reason);
 }
 
-/* Ends a message that is in no list; it is to be settled. */
+/* Ends a message that is in no list, so that it gets settled. */
 void
 llmq_relay_end(LlmqRelay *relay, LlmqOutboxMessage *message, LlmqMessageOutcome outcome,
 			   int64_t delay_us, const char *error)

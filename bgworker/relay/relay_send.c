@@ -1,9 +1,9 @@
 /*
  * relay_send.c
- *		One outbox message as a webhook or an e-mail: the request, and what its end means.
+ *		Sends one outbox message as a webhook or an e-mail, and judges the end.
  *
- * What is wrong with a destination, a missing secret say, is no fault of the message:
- * it goes back, uncounted, until somebody has mended that.
+ * A message is not to blame for a fault of its destination, such as a missing secret.  It goes
+ * back without a counted attempt, until somebody has repaired that.
  */
 #include "relay/relay.h"
 
@@ -17,17 +17,17 @@
 #include "messages/email.h"
 #include "wire/trace.h"
 
-/* When a destination that cannot be used is tried again, unless its row changes before. */
+/* When a destination that cannot be used is tried again, unless its row changes earlier. */
 #define UNUSABLE_WAIT_US 10000000
 
 #define SEND_ERROR_MAX 256
 
-/* As many addresses as a mail may have. */
+/* Enough for as many addresses as a mail may have. */
 #define REMAINING_MAX_BYTES ((size_t) 64 * 1024)
 
 /* ---- What both need ------------------------------------------------------------------ */
 
-/* The destination is not fit to be sent to: the topic waits. */
+/* Makes the topic wait, because its destination cannot be used. */
 static bool
 set_aside(LlmqRelay *relay, LlmqOutboxMessage *message, const char *reason)
 {
@@ -40,7 +40,10 @@ set_aside(LlmqRelay *relay, LlmqOutboxMessage *message, const char *reason)
 	return false;
 }
 
-/* The secret of the topic's destination; false, with the message set aside, if it is missing. */
+/*
+ * Finds the secret of the topic's destination; if it is missing, sets the message aside and
+ * returns false.
+ */
 static bool
 find_secret(LlmqRelay *relay, LlmqOutboxMessage *message, const char **secret)
 {
@@ -55,7 +58,10 @@ find_secret(LlmqRelay *relay, LlmqOutboxMessage *message, const char **secret)
 	return *secret != NULL || set_aside(relay, message, error);
 }
 
-/* After a transfer was asked for: NULL is the machine's trouble, or that of the url. */
+/*
+ * Checks that a transfer was started.  If not, this machine lacked resources, or the URL is
+ * wrong.
+ */
 static bool
 has_started(LlmqRelay *relay, LlmqOutboxMessage *message, const char *error)
 {
@@ -98,7 +104,7 @@ send_webhook(LlmqRelay *relay, LlmqOutboxMessage *message)
 
 /* ---- E-mail -------------------------------------------------------------------------- */
 
-/* The message is no mail that any server could take. */
+/* Ends a message that no server would accept as a mail. */
 static bool
 refuse(LlmqRelay *relay, LlmqOutboxMessage *message, const char *reason)
 {
@@ -106,7 +112,7 @@ refuse(LlmqRelay *relay, LlmqOutboxMessage *message, const char *reason)
 	return false;
 }
 
-/* Reads an array of texts; false when memory is out. */
+/* Reads an array of texts; false when out of memory. */
 static bool
 read_texts(LlmqArena *arena, const char *source, const char *const **texts, int *count)
 {
@@ -122,7 +128,7 @@ read_texts(LlmqArena *arena, const char *source, const char *const **texts, int 
 	return !llmq_arena_failed(arena);
 }
 
-/* What the SQL could tell already: see llmq.worker_claim_messages. */
+/* Returns what the SQL has already found wrong: see llmq.worker_claim_messages. */
 static const char *
 find_fault(LlmqOutboxMessage *message)
 {
@@ -135,8 +141,8 @@ find_fault(LlmqOutboxMessage *message)
 }
 
 /*
- * The same in each attempt.  Mail servers drop what they have seen, and the ids of another
- * database begin with 1 as well: the time sets them apart.
+ * Returns an id that is the same in each attempt.  Mail servers drop messages whose id they
+ * have seen, and the ids of another database begin with 1 too, so the time is part of it.
  */
 static const char *
 mail_id(LlmqOutboxMessage *message)
@@ -145,7 +151,8 @@ mail_id(LlmqOutboxMessage *message)
 							 message->created_us);
 }
 
-/* Turns the body into a request; false, with the reason or NULL for want of memory. */
+/* Turns the body into a request.  Returns false with the reason, or with NULL when out of memory.
+ */
 static bool
 write_mail(LlmqRelay *relay, LlmqOutboxMessage *message, const char *secret, const char **reason)
 {
@@ -186,9 +193,9 @@ send_email(LlmqRelay *relay, LlmqOutboxMessage *message)
 	return has_started(relay, message, error);
 }
 
-/* Who has not got it yet, for the next attempt. */
+/* Keeps the recipients who have not got it yet, for the next attempt. */
 static void
-keep_remaining(LlmqOutboxMessage *message, const LlmqRelayVerdict *verdict)
+keep_remaining(LlmqOutboxMessage *message, const LlmqSendVerdict *verdict)
 {
 	LlmqBuffer list;
 
@@ -216,7 +223,7 @@ llmq_relay_send(LlmqRelay *relay, LlmqOutboxMessage *message)
 
 void
 llmq_relay_judge(LlmqRelay *relay, LlmqOutboxMessage *message, const LlmqTransferResult *result,
-				 LlmqRelayVerdict *verdict)
+				 LlmqSendVerdict *verdict)
 {
 	const char *detail = result->detail[0] == '\0' ? NULL : result->detail;
 

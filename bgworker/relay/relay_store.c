@@ -11,37 +11,43 @@
 #include "core/store_columns.h"
 #include "json/json_write.h"
 
-/* Messages of one topic in hand, and in how few of them more are claimed. */
+/* How many messages of one topic are in hand at most, and below how many more are claimed. */
 #define TOPIC_BATCH 50
 #define TOPIC_LOW	10
 
-/* With that many messages in the queues, or bytes of bodies, no topic has more than one there. */
+/*
+ * With this many messages, or bytes of bodies, in the queues, no topic may have more than one
+ * there.
+ */
 #define QUEUED_MAX		 2000
 #define QUEUED_MAX_BYTES ((size_t) 64 * 1024 * 1024)
 
-/* One claim. */
+/* The limits of one claim. */
 #define CLAIM_MAX_TOPICS	100
 #define CLAIM_MAX_MESSAGES	500
 #define CLAIM_BATCH_BYTES	(8 * 1024 * 1024) /* half of what worker_claim_messages returns */
 #define CLAIM_REQUEST_BYTES ((size_t) 1024 * 1024)
 
-/* A claim that has brought messages shows life, if nothing has for a third of llmq.lease_ttl(). */
+/*
+ * After a third of llmq.lease_ttl() without another sign of life, a claim with messages counts
+ * as one.
+ */
 #define CLAIM_SHOWS_LIFE_US 5000000
 
-/* How long a topic is left alone whose next message cannot be claimed. */
+/* How long a topic is skipped when its next message cannot be claimed. */
 #define TOPIC_HOLD_US 60000000
 
-/* A topic that another worker has in hand is asked for again after that. */
+/* When a topic that another worker has in hand is asked for again. */
 #define TOPIC_BUSY_US 200000
 
 /*
- * What one message may take: a request, its answer, and for each byte of its body the body,
- * the text of the mail, and three and a bit where that is encoded.
+ * The memory for one message: a request, its answer, and for each byte of the body the body
+ * itself, the text of the mail, and a little more than three bytes of encoded text.
  */
 #define MESSAGE_BASE_BYTES	   ((size_t) 4 * 1024 * 1024)
 #define MESSAGE_BYTES_PER_BYTE 6
 
-/* One batch of settling: it waits a little for company. */
+/* The limits of one batch to settle, and how long it waits for more. */
 #define SETTLE_MAX_MESSAGES 200
 #define SETTLE_LINGER_US	10000
 #define SETTLE_BYTES		((size_t) 4 * 1024 * 1024)
@@ -77,7 +83,7 @@ llmq_relay_claim_due(const LlmqRelay *relay)
 	return due;
 }
 
-/* Adds a topic to those that are asked for. */
+/* Adds a topic to those that the claim asks for. */
 static void
 ask_for(LlmqBuffer *wanted, LlmqTopic *topic, int max)
 {
@@ -162,7 +168,7 @@ claiming_topic(const LlmqRelay *relay, const char *name)
 	return topic != NULL && topic->claiming > 0 ? topic : NULL;
 }
 
-/* NULL when memory is out. */
+/* Creates a message from a row; NULL when out of memory. */
 static LlmqOutboxMessage *
 create_message(const LlmqRows *rows, int i)
 {
@@ -193,19 +199,19 @@ create_message(const LlmqRows *rows, int i)
 	return NULL;
 }
 
-/* A message was claimed and cannot be held, for want of memory say: its lease must not stay. */
+/* Gives back a message that was claimed but does not fit into memory; its lease must not stay. */
 static void
 miss_message(LlmqRelay *relay, const LlmqRows *rows, int i)
 {
 	llmq_core_log(relay->core, LLMQ_LOG_WARNING,
-				  "outbox message %s was claimed and cannot be held, and goes back",
+				  "outbox message %s was claimed, does not fit into memory, and goes back",
 				  llmq_rows_cell(rows, i, LLMQ_OUTBOX_ID));
 	llmq_core_miss_lease(relay->core);
 }
 
 /*
- * A message that is claimed again while its settling is still to be tried: that was done, and
- * the store's answer was lost.
+ * Forgets a message that was claimed again while it waits to be settled once more: it had been
+ * settled, and only the store's answer was lost.
  */
 static void
 forget_settled(LlmqRelay *relay, int64_t id)
@@ -220,7 +226,10 @@ forget_settled(LlmqRelay *relay, int64_t id)
 	llmq_message_destroy(message);
 }
 
-/* Counts a message that the claim has sent, or tried to; failure is what became of it then. */
+/*
+ * Counts a message that the claim itself has sent or tried to send; `failure` is what became
+ * of it then.
+ */
 static void
 count_notification(LlmqRelay *relay, const char *failure)
 {
@@ -231,7 +240,10 @@ count_notification(LlmqRelay *relay, const char *failure)
 	llmq_metric_count_message(&relay->core->metrics, outcome);
 }
 
-/* One row: a message, one that is done already (notify), or a topic that is not to be had now. */
+/*
+ * Takes one row: a message, a message that was already sent (notify), or a topic that cannot
+ * be claimed now.
+ */
 static void
 take_claimed(LlmqRelay *relay, LlmqTopic *topic, const LlmqRows *rows, int i)
 {
@@ -255,13 +267,13 @@ take_claimed(LlmqRelay *relay, LlmqTopic *topic, const LlmqRows *rows, int i)
 	message = create_message(rows, i);
 	if (message == NULL)
 		miss_message(relay, rows, i);
-	else if (wait > 0) /* its receiver has asked for that meanwhile */
+	else if (wait > 0) /* its receiver has meanwhile asked for that */
 		llmq_relay_end(relay, message, LLMQ_MESSAGE_RETURN, wait, NULL);
 	else
 		llmq_relay_enqueue(relay, topic, message);
 }
 
-/* What was asked for has come, or has failed. */
+/* Ends the claim for all topics that it asked for. */
 static void
 end_claim(LlmqRelay *relay, bool cut)
 {
@@ -291,8 +303,8 @@ static void
 hold(LlmqRelay *relay, LlmqTopic *topic, const char *error)
 {
 	llmq_core_log(relay->core, LLMQ_LOG_WARNING,
-				  "the message behind %" PRId64 " of topic \"%s\" cannot be claimed, and the topic "
-				  "is left for a minute: %s",
+				  "the message after %" PRId64 " of topic \"%s\" cannot be claimed, and the topic "
+				  "is skipped for a minute: %s",
 				  topic->after, topic->name, error);
 	topic->claim_at_us = relay->core->now.mono_us + TOPIC_HOLD_US;
 }
@@ -323,9 +335,9 @@ llmq_relay_complete_claim(LlmqRelay *relay, const LlmqRows *rows)
 }
 
 /*
- * If it was not a trouble that passes, some message is the cause, say one that is too large:
- * it is found by claiming from its topic alone, and message by message; the store then has
- * it fail, if it can.
+ * Handles a claim that failed.  Unless the error is transient, some message is the cause, such
+ * as one that is too large.  It is found by claiming from its topic alone, and one message at a
+ * time; the store then makes it fail, if it can.
  */
 void
 llmq_relay_fail_claim(LlmqRelay *relay, const LlmqRows *rows)
@@ -346,7 +358,10 @@ llmq_relay_fail_claim(LlmqRelay *relay, const LlmqRows *rows)
 
 /* ---- Settling ------------------------------------------------------------------------ */
 
-/* When what has ended is to be settled; not before others could be settled with it. */
+/*
+ * Returns when ended messages should be settled; they wait a little, so that others can be
+ * settled with them.
+ */
 int64_t
 llmq_relay_settle_due(const LlmqRelay *relay)
 {
@@ -415,7 +430,7 @@ llmq_relay_begin_settle(LlmqRelay *relay)
 	llmq_buffer_free(&entries);
 }
 
-/* Somebody has locked it; the others of the batch are settled. */
+/* Settles a message later, because somebody has locked it; the others of the batch are settled. */
 static void
 settle_later(LlmqRelay *relay, const char *id)
 {
@@ -430,13 +445,16 @@ settle_later(LlmqRelay *relay, const char *id)
 	message->settle_at_us = relay->core->now.mono_us + llmq_core_backoff(relay->core, 0);
 }
 
-/* A message that goes back is looked for again, and not only with the next safety poll. */
+/*
+ * Notes that a message was settled.  One that goes back is looked for again, and not only with
+ * the next safety poll.
+ */
 static void
 note_settled(LlmqRelay *relay, const LlmqOutboxMessage *message)
 {
 	int64_t due = relay->core->now.mono_us + message->delay_us;
 
-	/* The database may not have switched it off: it says what holds. */
+	/* The database decides whether the destination is disabled, and tells us. */
 	if (message->disables)
 	{
 		relay->core->config_doubted = true;
@@ -475,8 +493,8 @@ llmq_relay_complete_settle(LlmqRelay *relay, const LlmqRows *rows)
 }
 
 /*
- * Nothing of the batch was settled, and it is still in hand: tried again together when
- * the trouble is one that passes, else one by one.
+ * Handles a batch that could not be settled and is still in hand: it is tried again together
+ * if the error is transient, or else one by one.
  */
 void
 llmq_relay_fail_settle(LlmqRelay *relay, bool passes)

@@ -2,10 +2,13 @@
  * relay_topic.c
  *		The topics that the relay holds in memory, and whose turn it is.
  *
- * There may be more than have a place (LLMQ_RELAY_TOPICS_MAX).  Sweeps then offer the places
- * of a destination to its topics in turn: each begins with the first that the one before had
- * to leave out.  And a topic that has been claimed from, while others wait, goes when what was
- * claimed is sent; a sweep finds it again.
+ * There may be more topics than places (LLMQ_RELAY_TOPICS_MAX).  Sweeps then offer the places
+ * of a destination to its topics in turn: each sweep begins with the first topic that the
+ * previous one had to leave out.  While others wait, a topic that was claimed from gives up its
+ * place as soon as those messages are sent; a sweep finds it again.
+ *
+ * The hash table by name is our own because a topic must find its place in it without
+ * allocating memory, and libc's hsearch has one global table.
  */
 #include "relay/relay.h"
 
@@ -32,7 +35,10 @@ llmq_relay_find_topic(const LlmqRelay *relay, const char *name)
 	return topic;
 }
 
-/* How many more topics a destination may have; each that it takes leaves one free less. */
+/*
+ * Returns how many more topics a destination may have in memory; each one that it takes leaves
+ * one place less.
+ */
 static int
 room(const LlmqRelay *relay, const LlmqDestination *destination)
 {
@@ -42,7 +48,7 @@ room(const LlmqRelay *relay, const LlmqDestination *destination)
 	return left > 0 ? (left + 1) / 2 : 0;
 }
 
-/* How many of its topics wait in the table for a place. */
+/* Returns how many topics of a destination wait in the table for a place. */
 static int
 waiting(const LlmqRelay *relay, const LlmqDestination *destination)
 {
@@ -58,7 +64,7 @@ llmq_relay_gives_way(const LlmqRelay *relay, const LlmqTopic *topic)
 		   room(relay, topic->destination) < waiting(relay, topic->destination);
 }
 
-/* It comes behind those that are there, with the next rotation. */
+/* Adds a topic; the next rotation puts it behind the others. */
 static LlmqTopic *
 add_topic(LlmqRelay *relay, const char *name, const LlmqDestination *destination, int64_t after)
 {
@@ -82,7 +88,7 @@ add_topic(LlmqRelay *relay, const char *name, const LlmqDestination *destination
 	return topic;
 }
 
-/* A topic that is met by a sweep, the how manieth of its destination. */
+/* Admits a topic that a sweep has found, if its position among those of its destination allows. */
 static LlmqTopic *
 admit_swept(LlmqRelay *relay, const char *name, const LlmqDestination *destination, int64_t lowest)
 {
@@ -99,8 +105,8 @@ admit_swept(LlmqRelay *relay, const char *name, const LlmqDestination *destinati
 }
 
 /*
- * A topic of new messages.  Those that wait come first; and while there are any, or may be,
- * it may have older messages than these, which must be claimed before.
+ * Admits a topic with new messages.  Topics that wait come first.  While there are any, or may
+ * be, this topic may also have older messages, which must be claimed first.
  */
 static LlmqTopic *
 admit_new(LlmqRelay *relay, const char *name, const LlmqDestination *destination, int64_t lowest)
@@ -162,7 +168,7 @@ llmq_relay_rotate(LlmqRelay *relay)
 	*link = served;
 }
 
-/* Forgets the topic that link leads to. */
+/* Forgets the topic that link points to. */
 static void
 remove_topic(LlmqRelay *relay, LlmqTopic **link)
 {

@@ -1,10 +1,9 @@
 /*
  * hmac.c
- *		HMAC-SHA256 as the server has it, for the engine.
+ *		The server's HMAC-SHA256, for the engine.
  *
- * The server's functions take memory that may not be there, and with OpenSSL a
- * resource owner, which is NULL between transactions: so the work is done in a
- * transaction, which writes nothing.
+ * The server's functions may run out of memory, and with OpenSSL need a resource owner, which
+ * is NULL between transactions.  So the work is done in a transaction, which writes nothing.
  */
 #include "postgres.h"
 

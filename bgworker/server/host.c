@@ -1,12 +1,12 @@
 /*
  * host.c
- *		What the processes of a database, its workers and its settler, have in common: how
- *		they begin, and when they have to leave.
+ *		What the workers and the callback worker of a database have in common: how they begin,
+ *		and when they have to leave.
  *
- * They leave when they are told to, when they are not wanted any more, and when somebody
- * holds a lock on the database that keeps sessions out (DROP, RENAME, use as a
- * template).  They never end with an error: the launcher starts them again, or not, by
- * what they reported in shared memory.
+ * They leave when they are told to, when they are no longer wanted, and when somebody holds a
+ * lock on the database that keeps sessions out (DROP, RENAME, use as a template).  They never
+ * end with an error: what they report in shared memory tells the launcher whether to start
+ * them again.
  */
 #include "postgres.h"
 
@@ -41,7 +41,7 @@ llmq_host_begin(LlmqHost *host, Datum database)
 		proc_exit(0);
 	if (llmq_database_is_contended(host->database))
 	{
-		/* To connect now would be to wait for the database, and perhaps to find it gone. */
+		/* Connecting now would wait for the database, which might then be gone. */
 		llmq_shared_report(host->database, LLMQ_STATUS_ASIDE);
 		proc_exit(0);
 	}
@@ -55,20 +55,20 @@ llmq_host_begin(LlmqHost *host, Datum database)
 	llmq_shared_report(host->database, LLMQ_STATUS_WANTED);
 }
 
-/* Fixes the settings that our statements rely on, against those of roles and databases. */
+/* Sets the settings that our statements rely on, whatever roles and databases set. */
 static void
 configure_session(void)
 {
 	static const char *const settings[][2] = {
 		{"search_path", "pg_catalog, pg_temp"},
-		{"lock_timeout", "500ms"}, /* a VACUUM FULL must not cost a lease */
+		{"lock_timeout", "500ms"}, /* a VACUUM FULL must not make us lose a lease */
 		{"statement_timeout", "0"},
 		{"default_transaction_isolation", "read committed"},
 		{"default_transaction_read_only", "off"},
 		{"default_transaction_deferrable", "off"},
 		{"session_replication_role", "origin"},
 		{"row_security", "on"},
-		{"jit", "off"}, /* our statements are many and short */
+		{"jit", "off"}, /* we run many short statements */
 		{"DateStyle", "ISO"},
 		{"IntervalStyle", "postgres"},
 		{"bytea_output", "hex"},
@@ -98,7 +98,7 @@ llmq_host_why_leave(LlmqHost *host, bool busy, bool *ticked)
 	if (llmq_database_is_contended(host->database))
 	{
 		llmq_shared_report(host->database, LLMQ_STATUS_ASIDE);
-		return "somebody needs the database for himself";
+		return "somebody needs exclusive access to the database";
 	}
 	return NULL;
 }
@@ -107,7 +107,7 @@ static bool
 is_wanted(const LlmqHost *host)
 {
 	return llmq_enabled && llmq_shared_status(host->database) != LLMQ_STATUS_STOPPED &&
-		   (host->index == LLMQ_SETTLER || host->index < llmq_workers);
+		   (host->index == LLMQ_CALLBACK_WORKER || host->index < llmq_workers);
 }
 
 bool

@@ -2,10 +2,10 @@
  * store_spi.c
  *		The store's driver inside the server: every operation completes at once.
  *
- * Each operation is one transaction.  An ERROR in it becomes a status: the
- * worker has an answer in hand that was paid for, and must not go down with a
- * failed statement.  Nothing that was palloc'd outlives an operation but its
- * rows, which live in a context of their own until the next one begins.
+ * Each operation is one transaction.  An ERROR in it becomes a status, because the worker has
+ * answers in hand that were paid for, and must survive a failed statement.  Of the memory that
+ * an operation allocates only its rows outlive it; they are in a context of their own until
+ * the next one begins.
  */
 #include "postgres.h"
 
@@ -77,7 +77,7 @@ spi_complete(LlmqStore *port, LlmqRows *rows)
 	return store->status;
 }
 
-/* One operation, from its transaction to its rows or its error. */
+/* Runs one operation in a transaction, up to its rows or its error. */
 static void
 run_operation(SpiStore *store, const Call *call)
 {

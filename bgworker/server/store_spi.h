@@ -8,9 +8,8 @@
 #include "core/store.h"
 
 /*
- * Makes the driver of the calling background worker, in TopMemoryContext, once.
- * The worker's connection must stand; the caller holds no transaction when it
- * uses the store.
+ * Creates the driver of the calling background worker in TopMemoryContext, once.  The worker
+ * must be connected, and must not be in a transaction when it uses the store.
  */
 extern LlmqStore *llmq_store_spi_create(void);
 

@@ -1,10 +1,9 @@
 /*
  * transaction.c
- *		One transaction of a background worker, whose ERROR becomes a value.
+ *		Runs one transaction of a background worker, and returns its ERROR as a value.
  *
- * A worker has answers in hand that were paid for, and must not go down with a failed
- * statement.  Between transactions there is nothing that a signal could interrupt: an
- * ERROR out there would end the process.
+ * A worker has answers in hand that were paid for, and must survive a failed statement.
+ * Signals interrupt nothing between transactions, where an ERROR would end the process.
  */
 #include "postgres.h"
 
@@ -20,7 +19,7 @@
 #include "../extension/cage.h"
 #include "server/transaction.h"
 
-/* A transaction is under way, which an ERROR may end. */
+/* True while a transaction is under way, which an ERROR may end. */
 static volatile sig_atomic_t interruptible = false;
 
 static void handle_cancel(SIGNAL_ARGS);
@@ -35,7 +34,7 @@ llmq_transaction_install_signals(bool urgent)
 	ConfigReloadPending = true; /* a SIGHUP that came before this was lost */
 }
 
-/* The workers' only PG_TRY. */
+/* Runs work() in a transaction; this is the only PG_TRY of the workers. */
 ErrorData *
 llmq_transaction_run(void (*work)(void *argument), void *argument, MemoryContext context)
 {
@@ -53,7 +52,10 @@ llmq_transaction_run(void (*work)(void *argument), void *argument, MemoryContext
 	}
 	PG_CATCH();
 	{
-		/* What work() has armed must not go off in the abort, or in the next transaction. */
+		/*
+		 * Timeouts that work() has armed must not fire during the abort, or in the next
+		 * transaction.
+		 */
 		disable_all_timeouts(false);
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
@@ -69,7 +71,7 @@ llmq_transaction_run(void (*work)(void *argument), void *argument, MemoryContext
 	return error;
 }
 
-/* SIGINT, which lock_timeout and the callback's timeout send too. */
+/* Handles SIGINT, which lock_timeout and the callback's timeout send too. */
 static void
 handle_cancel(SIGNAL_ARGS)
 {

@@ -1,6 +1,6 @@
 /*
  * transaction.h
- *		One transaction of a background worker, whose ERROR becomes a value.
+ *		Runs one transaction of a background worker, and returns its ERROR as a value.
  *
  * Needs postgres.h before it.
  */
@@ -8,14 +8,15 @@
 #define LLMQ_TRANSACTION_H
 
 /*
- * Has signals interrupt transactions and nothing else.  With `urgent`, SIGTERM ends a
- * transaction under way, and the process with it; else it waits for its end.
+ * Makes signals interrupt transactions and nothing else.  With `urgent`, SIGTERM ends the
+ * transaction under way, and the process with it; otherwise it waits until the transaction has
+ * ended.
  */
 extern void llmq_transaction_install_signals(bool urgent);
 
 /*
- * Runs work(argument) in a transaction and commits.  An ERROR ends the transaction and
- * is returned, made in `context`; NULL when all went well.
+ * Runs work(argument) in a transaction and commits.  An ERROR rolls the transaction back and is
+ * returned, allocated in `context`; NULL if there was none.
  */
 extern ErrorData *
 llmq_transaction_run(void (*work)(void *argument), void *argument, MemoryContext context);

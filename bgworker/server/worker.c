@@ -2,12 +2,11 @@
  * worker.c
  *		The engine's host inside the server: a background worker of one database.
  *
- * It waits on its latch, the engine's descriptor and the postmaster, and gives
- * the engine its turns.  It leaves at once, with what it has in hand settled or
- * given back, when it is told to stop, when the extension is dropped, and when
- * somebody holds a lock on the database that keeps sessions out (DROP, RENAME,
- * use as a template).  It never ends with an error: the launcher starts it
- * again, or not, by what it reported in shared memory.
+ * It waits for its latch, the engine's descriptor and the postmaster, and gives the engine its
+ * turns.  It settles or gives back what it has in hand and leaves at once when it is told to
+ * stop, when the extension is dropped, and when somebody holds a lock on the database that
+ * keeps sessions out (DROP, RENAME, use as a template).  It never ends with an error: what it
+ * reports in shared memory tells the launcher whether to start it again.
  */
 #include "postgres.h"
 
@@ -37,16 +36,16 @@
 #define MAX_CONNECTIONS 100000
 
 /*
- * How long a worker that was woken is deaf.  The commits of that time it hears of together, after
- * it: one look, instead of one a commit, and no signals, which cost a committing session more than
- * an insert does.
+ * How long a worker ignores further wake-ups after one.  It then handles all commits of that
+ * time together: with one look, instead of one for each commit, and without signals, which
+ * cost a committing session more than an insert does.
  */
 #define DEAF_US 2000
 
-/* The latch's place among what a worker waits for. */
+/* The position of the latch in the set of wait events. */
 #define LATCH_EVENT 0
 
-/* Stopping waits for the store this long at most; leases that remain return to a successor. */
+/* The longest time that stopping waits for the store; a successor takes over leases that remain. */
 #define STOP_LIMIT_US 2000000
 
 typedef struct Worker
@@ -54,11 +53,11 @@ typedef struct Worker
 	LlmqHost host;
 	LlmqEngine *engine;
 	WaitEventSet *waits;
-	int64 hears_at_us; /* deaf until then */
-	uint32 wakes;	   /* wake-ups that it has heard of */
+	int64 hears_at_us; /* ignores wake-ups until then */
+	uint32 wakes;	   /* wake-ups that it has handled */
 	int64 stop_at_us;  /* 0: not stopping */
 	int connections;   /* what the limit of open files allows */
-	int max_in_flight; /* the setting that was last looked at */
+	int max_in_flight; /* the setting when last checked */
 } Worker;
 
 static void create_engine(Worker *worker);
@@ -110,7 +109,7 @@ write_log(LlmqLogLevel level, const char *message)
 	ereport(elevel, (errmsg_internal("llmq: %s", message)));
 }
 
-/* Says, once for each setting that it cuts down, what the limit of open files means. */
+/* Reports what the limit of open files means, once for each setting that it reduces. */
 static void
 report_limit(Worker *worker)
 {
@@ -175,7 +174,10 @@ create_waits(Worker *worker)
 
 /* ---- Turns -------------------------------------------------------------------------- */
 
-/* Has the engine look for work, if there was a wake-up and it is time to hear of it; then deaf. */
+/*
+ * Makes the engine look for work, if there was a wake-up and it is time to handle it, and then
+ * ignores further ones for a while.
+ */
 static void
 hear(Worker *worker)
 {
@@ -189,7 +191,7 @@ hear(Worker *worker)
 	llmq_engine_wake(worker->engine);
 }
 
-/* In milliseconds, rounded up. */
+/* Returns the time to wait in milliseconds, rounded up. */
 static long
 time_to_wait(Worker *worker, bool deaf)
 {
@@ -201,7 +203,10 @@ time_to_wait(Worker *worker, bool deaf)
 	return (long) ((Max(timeout, 0) + 999) / 1000);
 }
 
-/* While the worker is deaf, its latch is set without a signal and stays set. */
+/*
+ * Waits for an event.  While wake-ups are ignored, the latch is not among them: it can be set
+ * without a signal, and stays set.
+ */
 static void
 wait_for_something(Worker *worker)
 {
@@ -209,7 +214,7 @@ wait_for_something(Worker *worker)
 	WaitEvent event;
 	bool deaf;
 
-	hear(worker); /* a wait for a lock may have swallowed what the latch said */
+	hear(worker); /* a wait for a lock may have consumed a wake-up */
 	deaf = llmq_host_clock() < worker->hears_at_us;
 	ModifyWaitEvent(worker->waits, LATCH_EVENT, WL_LATCH_SET, deaf ? NULL : MyLatch);
 	if (WaitEventSetWait(worker->waits, time_to_wait(worker, deaf), &event, 1,
@@ -244,7 +249,7 @@ reload(Worker *worker)
 						  errmsg("llmq's worker keeps its settings: out of memory")));
 }
 
-/* Nothing can be settled or given back any more: the tables are gone, or about to go. */
+/* Leaves without settling or giving back anything, because the tables are gone, or about to be. */
 static void
 vanish(Worker *worker, LlmqStatus status)
 {
@@ -254,8 +259,8 @@ vanish(Worker *worker, LlmqStatus status)
 }
 
 /*
- * Looks whether it is time to leave.  While no job is in hand this asks no
- * catalog: an idle worker runs no transaction between its polls.
+ * Checks whether it is time to leave.  Without a job in hand this reads no catalog, so an idle
+ * worker runs no transaction between its polls.
  */
 static void
 look_around(Worker *worker)
@@ -278,7 +283,7 @@ look_around(Worker *worker)
 		vanish(worker, LLMQ_STATUS_ABSENT);
 }
 
-/* What pg_stat_activity shows: in the words of llmq.worker.state, where that has one. */
+/* Sets what pg_stat_activity shows; it uses the states of llmq.worker where possible. */
 static void
 report_activity(Worker *worker)
 {

@@ -2,16 +2,15 @@
  * transfer.c
  *		HTTP calls and e-mails in flight, over libcurl's multi interface.
  *
- * The pool holds slots.  A slot keeps its libcurl handle from call to call: what
- * is the same for all calls is set once.  A slot is free, in flight (in the
- * multi and in the heap of clocks), or ended (in the list of results).
+ * The pool has slots.  A slot keeps its libcurl handle from call to call, so that options
+ * common to all calls are set once.  A slot is free, in flight (in the multi and in the heap of
+ * clocks), or ended (in the list of results).
  *
- * Invariants: handles enter and leave the multi only from start, abort,
- * destroy and the outside of libcurl in dispatch, never from a callback.  Every
- * call that may run libcurl's machinery stands between block_signals and
- * restore_signals.  Writing to a closed TLS connection raises SIGPIPE, which
- * libcurl leaves to its user under NOSIGNAL: a process that has not chosen a
- * handler is made to ignore it.
+ * Invariants: handles are added to and removed from the multi only in start, abort, destroy,
+ * and in dispatch outside of libcurl, never in a callback.  Every call that may run libcurl's
+ * machinery is between block_signals and restore_signals.  Writing to a closed TLS connection
+ * raises SIGPIPE, which libcurl with NOSIGNAL leaves to its user.  If the process has not
+ * chosen a handler, we make it ignore the signal.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -26,7 +25,7 @@
 
 #define EVENTS_MAX 256
 
-/* Tag of a socket that belongs to no slot (libcurl closes a cached connection). */
+/* Tag of a socket that belongs to no slot (when libcurl closes a cached connection). */
 #define NO_SLOT UINT32_MAX
 
 static void block_signals(sigset_t *saved);
@@ -45,7 +44,10 @@ static void end_overdue(LlmqTransferPool *pool);
 
 /* -- The pool ------------------------------------------------------------------- */
 
-/* brotli is a choice of whoever built libcurl; what it cannot undo is not offered. */
+/*
+ * Returns the encodings to offer, which are those that libcurl can decode: not every build has
+ * brotli.
+ */
 static const char *
 offered_encodings(void)
 {
@@ -157,7 +159,7 @@ llmq_transfer_pool_timeout(const LlmqTransferPool *pool, int64_t now_us)
 
 /* -- One call --------------------------------------------------------------------- */
 
-/* Takes a slot for a call with these clocks; NULL with an error text. */
+/* Takes a slot for a call with these clocks; NULL with an error text if there is none. */
 static LlmqTransfer *
 take_slot(LlmqTransferPool *pool, bool for_mail, const LlmqClocks *clocks, int64_t now_us,
 		  char *error, size_t error_size)
@@ -176,7 +178,7 @@ take_slot(LlmqTransferPool *pool, bool for_mail, const LlmqClocks *clocks, int64
 	return transfer;
 }
 
-/* Sends off a slot whose request is set, or (ready false) gives it back. */
+/* Starts a slot whose request is set, or releases it if `ready` is false. */
 static LlmqTransfer *
 launch(LlmqTransfer *transfer, bool ready, const LlmqClocks *clocks, void *owner, char *error,
 	   size_t error_size)
@@ -301,8 +303,8 @@ llmq_transfer_pool_next(LlmqTransferPool *pool, LlmqTransferResult *result)
 /* -- Process-wide matters ---------------------------------------------------------- */
 
 /*
- * Blocks what a thread of libcurl's could be given in the host's place.  Faults
- * stay open: they belong to whoever causes them.
+ * Blocks the signals that a thread of libcurl could receive instead of the host.  Signals for
+ * faults stay unblocked, because they go to the thread that causes them.
  */
 static void
 block_signals(sigset_t *saved)
@@ -325,7 +327,7 @@ restore_signals(const sigset_t *saved)
 	pthread_sigmask(SIG_SETMASK, saved, NULL);
 }
 
-/* libcurl's global state is made once and never given back. */
+/* Creates libcurl's global state, once; it is never freed. */
 static bool
 start_libcurl(void)
 {
@@ -343,8 +345,8 @@ start_libcurl(void)
 /* -- What libcurl asks of its host --------------------------------------------------- */
 
 /*
- * A transfer's socket waits for room while the request goes out (see
- * next_expiry): libcurl then asks for both directions.
+ * Notes when the socket of a transfer has no room for the rest of the request (see
+ * next_expiry): libcurl then watches both directions.
  */
 static void
 note_upload(LlmqTransfer *transfer, int what)
@@ -364,7 +366,10 @@ note_upload(LlmqTransfer *transfer, int what)
 	llmq_clock_changed(transfer);
 }
 
-/* Never returns failure: libcurl would give up all transfers, not this one. */
+/*
+ * Watches a socket.  It never returns failure, because libcurl would then give up all
+ * transfers, not only this one.
+ */
 static int
 on_watch(CURL *easy, curl_socket_t fd, int what, void *user, void *known)
 {
@@ -407,7 +412,7 @@ on_timer(CURLM *multi, long timeout_ms, void *user)
 
 /* -- A transfer's way in and out -------------------------------------------------------------- */
 
-/* Gives the transfer to libcurl, or parks it. */
+/* Hands the transfer to libcurl, or parks it. */
 static bool
 enter_flight(LlmqTransfer *transfer)
 {
@@ -422,7 +427,7 @@ enter_flight(LlmqTransfer *transfer)
 	return false;
 }
 
-/* Takes the transfer from libcurl, which closes a connection that is not at rest. */
+/* Takes the transfer back from libcurl, which closes its connection unless it is idle. */
 static void
 leave_flight(LlmqTransfer *transfer)
 {
@@ -436,7 +441,7 @@ leave_flight(LlmqTransfer *transfer)
 	transfer->pool->live--;
 }
 
-/* Puts the transfer, whose result is filled in, at the end of the results. */
+/* Appends the transfer, whose result is filled in, to the results. */
 static void
 end_flight(LlmqTransfer *transfer)
 {
@@ -471,7 +476,10 @@ serve_socket(LlmqTransferPool *pool, const LlmqPollEvent *event)
 			   ((event->what & LLMQ_POLL_ERR) ? CURL_CSELECT_ERR : 0);
 	int running;
 
-	/* Stamped here, not where libcurl hands over: a dripping header line is no silence. */
+	/*
+	 * The time is recorded here and not in libcurl's callbacks, so that a header line that
+	 * arrives byte by byte does not count as silence.
+	 */
 	if (index < (uint32_t) pool->slot_count && (event->what & LLMQ_POLL_IN))
 		pool->slots[index]->last_byte_us = pool->now_us;
 	if (index < (uint32_t) pool->slot_count && llmq_mail_owns(pool->slots[index], fd))
@@ -484,8 +492,8 @@ serve_socket(LlmqTransferPool *pool, const LlmqPollEvent *event)
 }
 
 /*
- * All sockets that are ready are served before any clock is looked at, so that
- * bytes that arrived in time count even if the host came late.
+ * Serves all sockets that are ready.  This comes before the clocks are checked, so that bytes
+ * that arrived in time count even if the host was late.
  */
 static void
 serve_sockets(LlmqTransferPool *pool)
@@ -513,7 +521,10 @@ serve_curl_timer(LlmqTransferPool *pool)
 	curl_multi_socket_action(pool->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 }
 
-/* Nothing was sent, since the connection was not fit for it: it goes over a new one. */
+/*
+ * Restarts a transfer over a new connection, when nothing was sent because the old one was
+ * unusable.
+ */
 static bool
 restart(LlmqTransfer *transfer)
 {
@@ -550,7 +561,7 @@ take_finished(LlmqTransferPool *pool)
 	}
 }
 
-/* Ends those that libcurl would go on with, but nobody wants to. */
+/* Ends the transfers that libcurl would continue, but that should stop. */
 static void
 end_stopping(LlmqTransferPool *pool)
 {

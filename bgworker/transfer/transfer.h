@@ -1,14 +1,14 @@
 /*
  * transfer.h
- *		HTTP calls and e-mails in flight: the only part that knows libcurl.
+ *		HTTP calls and e-mails in flight; the only part that uses libcurl.
  *
- * All sockets of all transfers sit in one pollable descriptor; the host waits
- * on it and calls dispatch.  Nothing here blocks, exits or longjmps; libcurl's
- * callbacks only record.  Signals are blocked around libcurl calls, so that
- * threads it starts (the resolver) never run a handler of the host.
+ * One pollable descriptor stands for the sockets of all transfers; the host waits for it and
+ * calls dispatch.  Nothing here blocks, exits or longjmps; libcurl's callbacks only record.
+ * Signals are blocked around calls of libcurl, so that the threads it starts (the resolver)
+ * never run a handler of the host.
  *
- * One transfer is one POST at the server: libcurl's own re-send on a dead
- * reused connection is stopped, no redirect is followed.
+ * One transfer is at most one POST at the server: libcurl is kept from sending a request again
+ * when a reused connection turns out to be dead, and redirects are not followed.
  */
 #ifndef LLMQ_TRANSFER_H
 #define LLMQ_TRANSFER_H
@@ -24,10 +24,10 @@ typedef struct LlmqTransferPool LlmqTransferPool;
 typedef struct LlmqTransfer LlmqTransfer;
 
 /*
- * The clocks of one transfer, in microseconds; 0 means none (attempt_us is
- * required).  connect: until the connection (with TLS) stands.  first_byte:
- * from the connection (request sent) to the first byte of the answer.  idle:
- * between two portions of bytes.  attempt: wall clock for everything.
+ * The time limits (clocks) of one transfer, in microseconds; 0 means no limit, but attempt_us
+ * is required.  connect: until the connection, including TLS, is established.  first_byte: from
+ * the sent request to the first byte of the answer.  idle: between two portions of bytes.
+ * attempt: for the whole transfer.
  */
 typedef struct LlmqClocks
 {
@@ -37,19 +37,18 @@ typedef struct LlmqClocks
 	int64_t attempt_us;
 } LlmqClocks;
 
-/* What became of a transfer that ended. */
+/* The result of a transfer that has ended. */
 typedef struct LlmqTransferResult
 {
 	void *owner;		 /* as given to start */
 	LlmqTransferEnd end; /* meaningful unless local_trouble */
-	bool
-		local_trouble; /* EMFILE, ENOMEM and the like before a byte was sent: no attempt was made */
-	char detail[256];  /* for people; never holds a secret */
+	bool local_trouble;	 /* EMFILE, ENOMEM and the like before a byte was sent: no attempt */
+	char detail[256];	 /* for people to read; never contains a secret */
 } LlmqTransferResult;
 
 /*
- * Makes a pool for at most max_transfers at once.  user_agent is copied.  NULL
- * when libcurl or the kernel refuses (error text in error, error_size bytes).
+ * Creates a pool for at most max_transfers at once.  user_agent is copied.  Returns NULL, with a
+ * text in error (error_size bytes), when libcurl or the kernel refuses.
  */
 extern LlmqTransferPool *llmq_transfer_pool_create(int max_transfers, const char *user_agent,
 												   char *error, size_t error_size);
@@ -57,30 +56,33 @@ extern LlmqTransferPool *llmq_transfer_pool_create(int max_transfers, const char
 /* Ends every transfer without a result and frees the pool. */
 extern void llmq_transfer_pool_destroy(LlmqTransferPool *pool);
 
-/* The descriptor that becomes readable when dispatch has something to do. */
+/* Returns the descriptor that becomes readable when dispatch has something to do. */
 extern int llmq_transfer_pool_fd(const LlmqTransferPool *pool);
 
-/* Microseconds until dispatch wants to be called, -1: not before the descriptor says so. */
+/*
+ * Returns in how many microseconds dispatch must be called; -1: only when the descriptor is
+ * readable.
+ */
 extern int64_t llmq_transfer_pool_timeout(const LlmqTransferPool *pool, int64_t now_us);
 
 /*
- * Starts a call.  now_us is monotonic.  request's strings and sink must stay
- * until the transfer has ended; sink is fed as bytes arrive.  NULL when the
- * pool is full or libcurl refuses the request (url of another scheme than http
- * and https, memory): error says why.
+ * Starts a call.  now_us is monotonic.  The strings of request and the sink must stay valid
+ * until the transfer has ended; the sink is fed as bytes arrive.  Returns NULL, with the reason
+ * in error, when the pool is full or libcurl refuses the request (the URL is neither http nor
+ * https, or out of memory).
  */
 extern LlmqTransfer *llmq_transfer_start(LlmqTransferPool *pool, const LlmqHttpRequest *request,
 										 LlmqSink *sink, const LlmqClocks *clocks, void *owner,
 										 int64_t now_us, char *error, size_t error_size);
 
 /*
- * Starts to hand over an e-mail, likewise: reply is filled in as the server
- * answers.  connect is the clock until the session stands (connection, TLS,
- * greeting, login), idle that for each answer from then on; first_byte is
- * not used.  A message is said once, never silently again.
+ * Starts to send an e-mail in the same way; reply is filled in as the server answers.  The
+ * connect clock runs until the session is established (connection, TLS, greeting, login), and
+ * the idle clock for each answer after that; first_byte is not used.  A message is sent once,
+ * and never silently again.
  *
- * smtps:// is TLS from the start.  smtp:// turns to TLS if the server offers it,
- * and must with a username: no password is sent in clear.  Certificates are
+ * smtps:// uses TLS from the start.  smtp:// switches to TLS if the server offers it; with a
+ * username TLS is required, because a password is never sent in clear text.  Certificates are
  * verified as for https.
  */
 extern LlmqTransfer *
@@ -88,16 +90,16 @@ llmq_transfer_start_mail(LlmqTransferPool *pool, const LlmqMailRequest *request,
 						 LlmqMailReply *reply, const LlmqClocks *clocks, void *owner,
 						 int64_t now_us, char *error, size_t error_size);
 
-/* Ends a transfer now: its connection is closed, no result will come for it. */
+/* Ends a transfer now: its connection is closed, and it gives no result. */
 extern void llmq_transfer_abort(LlmqTransferPool *pool, LlmqTransfer *transfer);
 
-/* Drives sockets and clocks; never blocks. */
+/* Serves sockets and clocks; never blocks. */
 extern void llmq_transfer_pool_dispatch(LlmqTransferPool *pool, int64_t now_us);
 
-/* Takes the next ended transfer, which is freed by this; false when there is none. */
+/* Takes the next ended transfer and frees it; false if there is none. */
 extern bool llmq_transfer_pool_next(LlmqTransferPool *pool, LlmqTransferResult *result);
 
-/* Transfers that have started and not ended. */
+/* Returns the number of transfers that have started and not ended. */
 extern int llmq_transfer_pool_count(const LlmqTransferPool *pool);
 
 #endif /* LLMQ_TRANSFER_H */

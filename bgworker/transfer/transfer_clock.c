@@ -2,9 +2,9 @@
  * transfer_clock.c
  *		The clocks of transfers, in a heap of next expiries.
  *
- * Bytes arrive far more often than clocks run out.  So a byte only stamps its
- * transfer; the heap's key may be too early, never too late, and is made right
- * when it comes to the top.
+ * Bytes arrive far more often than clocks run out, so a byte only updates the time in its
+ * transfer.  The key in the heap may be too early, but never too late, and is corrected when it
+ * comes to the top.
  */
 #include "transfer/transfer_private.h"
 
@@ -19,10 +19,9 @@ consider(int64_t since, int64_t span, LlmqClockName name, int64_t *until, LlmqCl
 }
 
 /*
- * The next moment at which a clock of the transfer runs out.  While the server
- * reads the request slowly only the attempt clock runs: neither the first byte
- * nor the next one can be asked for before the request is out.  (A final status
- * line ends that: the server has made up its mind.)
+ * Returns when the next clock of the transfer runs out.  While the server reads the request
+ * slowly, only the attempt clock runs, because no byte of the answer can be expected before
+ * the whole request was sent.  (A final status line ends that: the server has decided.)
  */
 static int64_t
 next_expiry(const LlmqTransfer *transfer, LlmqClockName *which)

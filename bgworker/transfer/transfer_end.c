@@ -1,20 +1,19 @@
 /*
  * transfer_end.c
- *		How a transfer ended, told from what libcurl says and what was seen.
+ *		Determines how a transfer ended, from libcurl's result and from what was observed.
  *
- * What decides money is whether a byte of the request was sent: if not, the
- * attempt cost nothing.  libcurl counts the bytes it gave to the kernel
- * (CURLINFO_REQUEST_SIZE); those before the pre-request callback went to a
- * proxy.  It does not count what it writes after the socket was full at the
- * first write, so a request that had to wait for room counts as sent.  Bytes
- * that the kernel took and never delivered count as sent too: nobody can know.
- * A reused connection found dead before the first write is replaced by libcurl
- * without a trace; one that refuses the first write, likewise, by a second
- * pre-request callback that finds nothing sent.
+ * Whether an attempt can have cost money depends on whether a byte of the request was sent.
+ * libcurl counts the bytes that it gave to the kernel (CURLINFO_REQUEST_SIZE); those before
+ * the pre-request callback went to a proxy.  It does not count what it writes after the socket
+ * was full at the first write, so a request that had to wait for room counts as sent.  Bytes
+ * that the kernel accepted and never delivered count as sent too, because nobody can know.  If
+ * a reused connection is found dead before the first write, libcurl replaces it without a
+ * trace.  If one refuses the first write, libcurl replaces it too, and the second pre-request
+ * callback finds that nothing was sent.
  *
- * Details are for people.  libcurl's own words are passed on only for failures
- * of network and TLS, where they name hosts and system errors; its other
- * messages may quote headers or the URL.
+ * Details are for people to read.  libcurl's own messages are passed on only for failures of
+ * network and TLS, where they name hosts and system errors; others may quote headers or the
+ * URL.
  */
 #include <errno.h>
 #include <stdarg.h>
@@ -28,10 +27,10 @@
 
 #include "transfer/transfer_private.h"
 
-/* libcurl's limit for one header line, and what its buffer may have grown to for it. */
+/* The size to which libcurl's buffer may have grown at its limit for one header line. */
 #define HEADER_LINE_PROBE (256 * 1024)
 
-/* Descriptors that resolving and opening one connection may need at a time. */
+/* How many descriptors may be needed at once to resolve a name and open one connection. */
 #define DESCRIPTOR_PROBE 4
 
 static void
@@ -59,7 +58,7 @@ llmq_end_request_sent(LlmqTransfer *transfer)
 	return size > transfer->request_base;
 }
 
-/* Writes the detail; what is not printable ASCII becomes a question mark. */
+/* Writes the detail; bytes that are not printable ASCII become question marks. */
 static void
 say(LlmqTransfer *transfer, const char *format, ...)
 {
@@ -76,7 +75,7 @@ say(LlmqTransfer *transfer, const char *format, ...)
 	}
 }
 
-/* Words for a code: libcurl's message where it is known to hold no secret. */
+/* Returns a text for a code: libcurl's message where it is known to contain no secret. */
 static const char *
 words(const LlmqTransfer *transfer, CURLcode code)
 {
@@ -94,14 +93,14 @@ words(const LlmqTransfer *transfer, CURLcode code)
 				return transfer->error_text;
 			break;
 		case CURLE_USE_SSL_FAILED:
-			return "the server does not offer TLS, and a password is not sent in clear";
+			return "the server does not offer TLS, and a password is not sent in clear text";
 		default:
 			break;
 	}
 	return curl_easy_strerror(code);
 }
 
-/* Tells whether the process has no descriptors left for a connection. */
+/* Returns whether the process has no descriptors left for a connection. */
 static bool
 out_of_descriptors(void)
 {
@@ -120,11 +119,11 @@ out_of_descriptors(void)
 	return count < DESCRIPTOR_PROBE;
 }
 
-/* Tells whether as much memory can be had as the longest header line takes. */
+/* Returns whether there is enough memory for the longest header line. */
 static bool
 is_memory_left(void)
 {
-	/* volatile: the compiler may not think the pair away */
+	/* volatile, so that the compiler does not remove the pair */
 	void *volatile probe = malloc(HEADER_LINE_PROBE);
 	bool left = probe != NULL;
 
@@ -133,9 +132,9 @@ is_memory_left(void)
 }
 
 /*
- * Nothing was sent: was it our own want?  A refused connection never is.  A
- * failed look-up or an unreadable certificate file is if descriptors are short;
- * libcurl does not pass on why those failed.
+ * Returns whether nothing was sent because this machine lacked resources.  A refused connection
+ * is never that.  A failed look-up or an unreadable certificate file is, if descriptors are
+ * short; libcurl does not pass on why those failed.
  */
 static bool
 is_local_trouble(const LlmqTransfer *transfer, CURLcode code)
@@ -162,8 +161,8 @@ end_not_sent(LlmqTransfer *transfer, CURLcode code)
 }
 
 /*
- * libcurl is content.  It is so too when the connection is closed within a head
- * or after an interim answer.
+ * Sets the end of a transfer that libcurl considers successful.  It does so even if the
+ * connection was closed within the headers or after an interim answer.
  */
 static LlmqTransferEnd
 end_clean(LlmqTransfer *transfer)
@@ -180,10 +179,11 @@ end_clean(LlmqTransfer *transfer)
 }
 
 /*
- * Tells whether libcurl gave up on chunks, which only its message says: 7.88 ends
- * all such in "in chunked-encoding", 8.7 and later have words of their own for a
- * length ("chunk hex-length ...", "invalid chunk size").  Words of a version to
- * come would make it a connection that ended: retried as well, and passed on.
+ * Returns whether libcurl failed to read chunks, which only its message shows: in 7.88 all
+ * such messages end with "in chunked-encoding", while 8.7 and later have other messages for a
+ * length ("chunk hex-length ...", "invalid chunk size").  With the messages of a future version
+ * this would count as a connection that ended, which is retried too, and libcurl's message
+ * would be passed on.
  */
 static bool
 is_chunk_trouble(const LlmqTransfer *transfer)
@@ -192,9 +192,9 @@ is_chunk_trouble(const LlmqTransfer *transfer)
 }
 
 /*
- * Reading or writing failed.  With a new errno the network broke (RST); without
- * one it is libcurl's word for an answer that is not framed as HTTP says, or
- * for TLS that was ended without a close_notify, which is a FIN.
+ * Sets the end after a failure to read or write.  With a new errno the network failed (RST).
+ * Without one, libcurl means an answer with invalid framing, or TLS that ended without a
+ * close_notify, which counts as a FIN.
  */
 static LlmqTransferEnd
 end_broken(LlmqTransfer *transfer, CURLcode code)
@@ -221,7 +221,10 @@ end_broken(LlmqTransfer *transfer, CURLcode code)
 	return transfer->status >= 200 ? LLMQ_END_SHORT : LLMQ_END_NO_RESPONSE;
 }
 
-/* "Out of memory" within a head is libcurl's word for a header line over its limit. */
+/*
+ * Sets the end after "out of memory", which within the headers means a header line above
+ * libcurl's limit.
+ */
 static LlmqTransferEnd
 end_without_memory(LlmqTransfer *transfer)
 {
@@ -234,7 +237,10 @@ end_without_memory(LlmqTransfer *transfer)
 	return LLMQ_END_RESET;
 }
 
-/* An answer that libcurl cannot read: malformed head, or broken encoding. */
+/*
+ * Sets the end after an answer that libcurl cannot read: malformed headers, or a broken
+ * encoding.
+ */
 static LlmqTransferEnd
 end_unreadable(LlmqTransfer *transfer, CURLcode code)
 {

@@ -1,10 +1,10 @@
 /*
  * transfer_feed.c
- *		What libcurl's callbacks record of one transfer.
+ *		What libcurl's callbacks record about one transfer.
  *
- * Callbacks run inside libcurl: they note, feed the sink, and return.  They
- * never end a transfer themselves; they make libcurl end it (by a short count),
- * or leave it to dispatch (stop_soon).
+ * Callbacks run inside libcurl: they record, feed the sink, and return.  They never end a
+ * transfer themselves; they make libcurl end it by returning a short count, or leave that to
+ * dispatch (stop_soon).
  */
 #include <errno.h>
 #include <string.h>
@@ -16,13 +16,13 @@
 #include "transfer/transfer_private.h"
 
 /*
- * All headers of a call together.  libcurl has a limit for one line (100 kB, or
- * "out of memory") and since 8.3.0 (Debian: 7.88.1 too) one for all, 300 kB;
- * ours is a little below, so that it is met first and named.
+ * The limit for all headers of a call.  libcurl limits one line (to 100 kB, with "out of
+ * memory") and since 8.3.0 (in Debian since 7.88.1) all together, to 300 kB.  Ours is a little
+ * lower, so that it is reached first and can be named.
  */
 #define HEADERS_MAX (296 * 1024)
 
-/* The encodings we undo; libcurl would undo others too (zstd), unasked. */
+/* The encodings that we accept; libcurl would also decode others (zstd) that were not offered. */
 static const char *const known_encodings[] = {"identity", "gzip", "x-gzip", "deflate", "br"};
 
 static int on_request(void *user, char *peer, char *local, int peer_port, int local_port);
@@ -58,12 +58,12 @@ llmq_feed_stop_soon(LlmqTransfer *transfer)
 }
 
 /*
- * libcurl has a connection and is about to write the request.  A second time
- * means that a reused connection died under the first: if any byte was sent
- * then, the server may have acted on it, and we stop here.  If none was (the
- * very first write failed), this is still the first request.
+ * Is called when libcurl has a connection and is about to write the request.  A second call
+ * means that a reused connection failed during the first.  If any byte was sent then, the
+ * server may have acted on it, and we stop here.  If none was (the very first write failed),
+ * this is still the first request.
  *
- * A connection on which the server has spoken unasked is not used: see
+ * A connection on which the server has sent something unasked is not used: see
  * transfer_rest.c, and restart in transfer.c.
  */
 static int
@@ -95,8 +95,8 @@ on_request(void *user, char *peer, char *local, int peer_port, int local_port)
 }
 
 /*
- * libcurl wants a socket.  Once the request has been sent it could only be for
- * sending it again.
+ * Opens a socket for libcurl.  After the request was sent, libcurl can only want one to send it
+ * again.
  */
 static curl_socket_t
 on_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
@@ -131,7 +131,7 @@ on_socket(void *user, curlsocktype purpose, struct curl_sockaddr *address)
 	return fd < 0 ? CURL_SOCKET_BAD : fd;
 }
 
-/* "HTTP/1.1 200 OK": the number, or 0 if the line is none. */
+/* Returns the status in a line like "HTTP/1.1 200 OK"; 0 if it is not a status line. */
 static int
 status_of(const char *line, size_t len)
 {
@@ -178,7 +178,7 @@ is_space(char c)
 	return c == ' ' || c == '\t' || c == '\r' || c == '\n';
 }
 
-/* Takes white space from both ends. */
+/* Removes white space at both ends. */
 static void
 trim(const char **text, size_t *len)
 {
@@ -210,7 +210,7 @@ are_known_encodings(const char *list, size_t len)
 	return true;
 }
 
-/* A header or a trailer; a line without a colon (an old continuation) is passed over. */
+/* Reads a header or a trailer; a line without a colon (an obsolete continuation) is ignored. */
 static void
 read_header(LlmqTransfer *transfer, const char *line, size_t len)
 {
@@ -234,8 +234,8 @@ read_header(LlmqTransfer *transfer, const char *line, size_t len)
 }
 
 /*
- * One line of a head, or a trailer.  The empty line after an interim answer does
- * not make the headers whole.
+ * Takes one header line or trailer.  The empty line after an interim answer does not complete
+ * the headers.
  */
 static size_t
 on_header(char *bytes, size_t size, size_t count, void *user)
@@ -263,9 +263,9 @@ on_header(char *bytes, size_t size, size_t count, void *user)
 }
 
 /*
- * Decoded bytes of the body.  When the sink is done, what libcurl has in hand
- * is still taken (and dropped) until dispatch ends the transfer: often that is
- * the last chunk, and the connection can be used again.
+ * Takes decoded bytes of the body.  When the sink is done, the bytes that libcurl still has are
+ * taken and dropped until dispatch ends the transfer.  Often they are the last chunk, and then
+ * the connection can be reused.
  */
 static size_t
 on_body(char *bytes, size_t size, size_t count, void *user)

@@ -2,13 +2,12 @@
  * transfer_mail.c
  *		E-mails in flight.
  *
- * libcurl opens the session: it connects, turns to TLS, greets and logs in, and
- * is told to stop there (CURLOPT_CONNECT_ONLY).  From then on its socket is ours
- * to watch, and smtp.c holds the conversation over it.  libcurl's own way of
- * sending a mail would stand still until the server has answered to the message,
- * and again to QUIT, with all other transfers.
+ * libcurl opens the session: it connects, switches to TLS, greets and logs in, and is told to
+ * stop there (CURLOPT_CONNECT_ONLY).  From then on we watch its socket, and smtp.c holds the
+ * conversation over it.  If libcurl itself sent the mail, it would block, along with all other
+ * transfers, until the server has answered to the message, and again to QUIT.
  *
- * A mail has a handle and a connection of its own, which end with it.
+ * Each mail has its own handle and connection, which end with it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,16 +18,16 @@
 #include "transfer/transfer_poll.h"
 #include "transfer/transfer_private.h"
 
-/* What is read at a time. */
+/* How much is read at a time. */
 #define CHUNK_BYTES 4096
 
-/* libcurl's clock for an answer must not be earlier than ours. */
+/* libcurl's own time limit for an answer, which must not be reached before ours. */
 #define ANSWER_NEVER_S (24L * 3600L)
 
 struct LlmqMailCall
 {
 	LlmqMailReply *reply;
-	LlmqSmtpReader reader; /* until the session stands */
+	LlmqSmtpReader reader; /* until the session is established */
 	LlmqSmtp smtp;		   /* from then on */
 	bool talking;
 	curl_socket_t fd;
@@ -75,7 +74,10 @@ llmq_mail_forget(LlmqTransfer *transfer)
 	transfer->mail = NULL;
 }
 
-/* With a login TLS is a must: a password is not sent in clear. */
+/*
+ * Sets the options for a mail.  TLS is required with a login, because a password is not sent in
+ * clear text.
+ */
 static bool
 set_mail(LlmqTransfer *transfer, const LlmqMailRequest *request)
 {
@@ -91,7 +93,7 @@ set_mail(LlmqTransfer *transfer, const LlmqMailRequest *request)
 							request->password != NULL ? request->password : "") == CURLE_OK;
 }
 
-/* Notes what the server says while the session is opened, if it refuses something. */
+/* Records what the server answers while the session is opened, if it refuses something. */
 static size_t
 on_answer(char *bytes, size_t size, size_t count, void *user)
 {
@@ -152,7 +154,7 @@ llmq_mail_serve(LlmqTransfer *transfer)
 	if (llmq_smtp_is_over(&transfer->mail->smtp))
 		return end_talk(transfer, LLMQ_END_COMPLETE, "");
 	if (!watch(transfer, blocked))
-		return end_talk(transfer, LLMQ_END_RESET, "the socket could not be watched");
+		return end_talk(transfer, LLMQ_END_RESET, "could not watch the socket");
 	return true;
 }
 
@@ -169,7 +171,7 @@ llmq_mail_leave(LlmqTransfer *transfer)
 	mail->talking = false;
 }
 
-/* Reads what there is; false: the transfer has ended. */
+/* Reads what has arrived; false if the transfer has ended. */
 static bool
 hear(LlmqTransfer *transfer)
 {
@@ -188,7 +190,7 @@ hear(LlmqTransfer *transfer)
 		if (len == 0)
 			return end_talk(transfer, LLMQ_END_NO_RESPONSE,
 							mail->smtp.end_said ? "connection closed after the message"
-												: "connection closed before the message was out");
+												: "connection closed before the message was sent");
 		transfer->last_byte_us = transfer->pool->now_us;
 		if (!llmq_smtp_input(&mail->smtp, bytes, len))
 			return end_talk(transfer, LLMQ_END_NO_RESPONSE, "the server does not speak SMTP");
@@ -196,7 +198,7 @@ hear(LlmqTransfer *transfer)
 	return true;
 }
 
-/* Writes what there is to say; false: the transfer has ended. */
+/* Writes what is to be sent; false if the transfer has ended. */
 static bool
 speak(LlmqTransfer *transfer, bool *blocked)
 {
@@ -234,7 +236,7 @@ watch(LlmqTransfer *transfer, bool blocked)
 	return mail->watched;
 }
 
-/* Fills in the result; always false. */
+/* Fills in the result; always returns false. */
 static bool
 end_talk(LlmqTransfer *transfer, LlmqTransferEnd end, const char *detail)
 {

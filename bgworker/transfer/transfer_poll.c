@@ -8,7 +8,7 @@
 
 #include "transfer/transfer_poll.h"
 
-/* Events fetched by one call of the kernel; the caller may ask for fewer. */
+/* The most events that one system call fetches; the caller may ask for fewer. */
 #define FETCH_MAX 256
 
 int
@@ -35,7 +35,10 @@ llmq_poll_set(int poller, int fd, int want, uint64_t tag, bool known)
 	if (want & LLMQ_POLL_OUT)
 		event.events |= EPOLLOUT;
 	rc = epoll_ctl(poller, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event);
-	/* A descriptor closed behind our back left the set; its number may have come back. */
+	/*
+	 * A descriptor that was closed without our knowledge has left the set, and its number may
+	 * be in use again.
+	 */
 	if (rc != 0 && known && errno == ENOENT)
 		rc = epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event);
 	else if (rc != 0 && !known && errno == EEXIST)

@@ -2,8 +2,8 @@
  * transfer_poll.h
  *		One descriptor that stands for many sockets.
  *
- * A thin layer over epoll, so that the transfer layer names no kernel: a kqueue
- * version is a second transfer_poll.c behind the same five functions.
+ * This is a thin layer over epoll, so that only transfer_poll.c depends on the kernel: a
+ * version for kqueue needs another transfer_poll.c with the same functions.
  */
 #ifndef LLMQ_TRANSFER_POLL_H
 #define LLMQ_TRANSFER_POLL_H
@@ -21,18 +21,21 @@ typedef struct LlmqPollEvent
 	int what;	  /* LLMQ_POLL_* */
 } LlmqPollEvent;
 
-/* Makes the descriptor; -1 with errno when the kernel refuses. */
+/* Creates the descriptor; -1 with errno when the kernel refuses. */
 extern int llmq_poll_create(void);
 
 extern void llmq_poll_destroy(int poller);
 
-/* Watches fd for `want`, level-triggered; known: it is watched already.  False with errno. */
+/*
+ * Watches fd for `want`, level-triggered; `known` says that it is watched already.  Returns
+ * false with errno on failure.
+ */
 extern bool llmq_poll_set(int poller, int fd, int want, uint64_t tag, bool known);
 
-/* Watches fd no more; a descriptor that is closed already is no fault. */
+/* Stops watching fd; it may be closed already. */
 extern void llmq_poll_remove(int poller, int fd);
 
-/* Fetches up to max events without waiting; the number of them. */
+/* Fetches up to max events without waiting; returns their number. */
 extern int llmq_poll_fetch(int poller, LlmqPollEvent *events, int max);
 
 #endif /* LLMQ_TRANSFER_POLL_H */

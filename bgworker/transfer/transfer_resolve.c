@@ -1,15 +1,15 @@
 /*
  * transfer_resolve.c
- *		Not everyone asks for the same address at once.
+ *		Limits how many transfers look up the same host at once.
  *
- * libcurl starts a thread and two descriptors for every look-up and does not
- * notice that a thousand transfers ask for one host.  So at most a few look up a
- * host at a time; the others are parked, outside libcurl but with their clocks
- * running, until one of those has an address, which libcurl then remembers for a
- * minute.  A host that is an address, or known, holds nobody up for longer than
- * one dispatch.
+ * libcurl uses a thread and two descriptors for every look-up, even when a thousand transfers
+ * ask for the same host.  So only a few look up a host at a time; the others are parked,
+ * outside libcurl but with their clocks running, until one of them has an address, which
+ * libcurl then caches for a minute.  A host that is an address, or is already known, delays a
+ * transfer by one dispatch at most.
  *
- * Hosts share marks by hash: two that collide only wait for each other.
+ * Hosts share marks by their hash; two that collide merely wait for each other.  So an array is
+ * enough, and no hash table of a library is needed.
  */
 #include <string.h>
 
@@ -17,20 +17,20 @@
 
 #include "transfer/transfer_private.h"
 
-/* More than one, so that a host that does not resolve fails many calls in one go. */
+/* More than one, so that many calls fail together if a host does not resolve. */
 #define LOOKUPS_PER_HOST 8
 
 /*
- * libcurl 8.20 and later take the threads from a pool of 20, where those that a
- * dead name server holds would keep all other hosts waiting.  This many are
- * several rounds of look-ups, given up by their clocks, of a dozen such hosts.
+ * libcurl 8.20 and later take the threads from a pool of 20, where those that wait for a dead
+ * name server would delay all other hosts.  This number allows for several rounds of abandoned
+ * look-ups of a dozen such hosts.
  */
 #define LOOKUP_THREADS 512L
 
-/* Less than libcurl remembers an address (60 s). */
+/* Shorter than libcurl caches an address (60 s). */
 #define KNOWN_FOR_US ((int64_t) 30 * 1000000)
 
-/* Has libcurl start threads at need, and not wait for those of a stuck resolver at the end. */
+/* Makes libcurl start threads on demand, and not wait at the end for those of a stuck resolver. */
 bool
 llmq_resolve_set_up(LlmqTransferPool *pool)
 {
@@ -63,7 +63,7 @@ mark(const LlmqTransfer *transfer)
 	return &transfer->pool->marks[transfer->mark];
 }
 
-/* Counts the transfer in as one that looks up, if it may. */
+/* Counts the transfer as one that looks up its host, if there are not too many. */
 bool
 llmq_resolve_begin(LlmqTransfer *transfer)
 {
@@ -104,7 +104,7 @@ llmq_resolve_park(LlmqTransfer *transfer)
 	pool->parked_last = transfer;
 }
 
-/* Takes out what *link points to. */
+/* Removes the element that *link points to. */
 static void
 unlink_parked(LlmqTransferPool *pool, LlmqTransfer **link, LlmqTransfer *before)
 {
@@ -127,7 +127,10 @@ llmq_resolve_unpark(LlmqTransfer *transfer)
 	unlink_parked(transfer->pool, link, before);
 }
 
-/* Calls admit for each parked transfer that may look up now; it is parked no more by then. */
+/*
+ * Calls admit for each parked transfer that may look up its host now, and is no longer parked
+ * then.
+ */
 void
 llmq_resolve_admit(LlmqTransferPool *pool, void (*admit)(LlmqTransfer *transfer))
 {

@@ -1,15 +1,15 @@
 /*
  * transfer_rest.c
- *		Whether a connection at rest has kept silent.
+ *		Checks that nothing has arrived on an idle connection.
  *
- * HTTP/1.1 numbers no answers: what a server says before it is asked, a second answer
- * to the request before say, would be taken for the answer to the next one.  libcurl
- * (7.88) looks only whether the connection is closed.  So a connection on which
- * something waits to be read is not used again.
+ * HTTP/1.1 does not number answers.  What a server sends unasked, such as a second answer to
+ * the previous request, would be taken for the answer to the next one.  libcurl (7.88) only
+ * checks whether the connection is closed.  So a connection on which something waits to be read
+ * is not used again.
  *
- * libcurl does not tell its socket before the request is written, only the local port.
- * Therefore the pool remembers sockets by port; one that was overwritten there is as
- * good as one that spoke.
+ * Before the request is written libcurl gives us only the local port, not its socket.  So the
+ * pool remembers sockets by port.  One that was overwritten there counts as one on which
+ * something arrived.
  */
 #include <netinet/in.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 
 #include "transfer/transfer_private.h"
 
-/* The local port of a socket of the internet, or 0. */
+/* Returns the local port of an internet socket, or 0. */
 static int
 local_port_of(int fd)
 {
@@ -35,7 +35,7 @@ local_port_of(int fd)
 	return 0;
 }
 
-/* libcurl may have tried several addresses at once. */
+/* Remembers the socket of a new connection.  libcurl may have tried several addresses at once. */
 void
 llmq_rest_note_connected(LlmqTransfer *transfer, int local_port)
 {

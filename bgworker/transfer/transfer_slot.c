@@ -1,11 +1,10 @@
 /*
  * transfer_slot.c
- *		Slots of the pool: a libcurl handle each, and how a request gets into it.
+ *		The slots of the pool, each with a libcurl handle, and how a request is put into one.
  *
- * What holds for every call is set once per handle, and never reset: a reset
- * would cost more than all the rest of a call to a near provider.  Per call
- * there are the url (if it changed), the header lines, which are not copied,
- * and the body, which is not copied either.
+ * Options common to all calls are set once for each handle and never reset, because a reset
+ * would cost more than the rest of a call to a nearby provider.  Each call sets the URL (if it
+ * changed), the header lines and the body, neither of which is copied.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,29 +15,29 @@
 
 #include "transfer/transfer_private.h"
 
-/* CURLOPT_QUICK_EXIT: without it a stuck resolver holds whoever ends its transfer. */
+/* For CURLOPT_QUICK_EXIT: without it, ending a transfer waits for a stuck resolver. */
 #if LIBCURL_VERSION_NUM < 0x075700
 #error "libcurl 7.87.0 or newer is required"
 #endif
 
-/* A connection that has idled for longer is not trusted with a request. */
+/* A connection that was idle for longer is not reused. */
 #define CONNECTION_MAX_IDLE_S 60L
 
-/* Our own connect clock is the one that counts; libcurl's must not be earlier. */
+/* libcurl's own time limit for connecting, which must not be reached before our connect clock. */
 #define CONNECT_NEVER_S (24L * 3600L)
 
-/* A certificate authority that an operator adds is known after this time. */
+/* After this time, a certificate authority that an operator has added is known. */
 #define AUTHORITIES_MAX_AGE_S 300L
 
-/* Seconds of silence after which the kernel asks whether the peer still lives. */
+/* Seconds without traffic after which the kernel checks whether the peer is alive. */
 #define KEEPALIVE_S 30L
 
 /* -- Slots ------------------------------------------------------------------------- */
 
 /*
- * Has libcurl read the certificates of the authorities once, not at every TLS
- * connection (20 ms of a loop that must not stand still).  It keeps them only
- * if they come from the bundle alone, and Debian's builds name a folder too.
+ * Makes libcurl read the certificates of the authorities once, and not at every TLS
+ * connection, which would block the loop for 20 ms.  libcurl caches them only if they come from
+ * a bundle alone, and Debian's builds also name a directory.
  */
 static bool
 set_authorities(CURL *easy)
@@ -51,7 +50,7 @@ set_authorities(CURL *easy)
 	return curl_easy_setopt(easy, CURLOPT_CA_CACHE_TIMEOUT, AUTHORITIES_MAX_AGE_S) == CURLE_OK;
 }
 
-/* What holds for every HTTP call; set once per handle, as are the other two. */
+/* Sets the options common to all HTTP calls, once for each handle. */
 static bool
 set_http_constants(LlmqTransfer *transfer)
 {
@@ -69,7 +68,7 @@ set_http_constants(LlmqTransfer *transfer)
 		   curl_easy_setopt(easy, CURLOPT_POST, 1L) == CURLE_OK;
 }
 
-/* What holds for every transfer. */
+/* Sets the options common to all transfers. */
 static bool
 set_constants(LlmqTransfer *transfer, bool for_mail)
 {
@@ -86,7 +85,7 @@ set_constants(LlmqTransfer *transfer, bool for_mail)
 		   (for_mail ? llmq_mail_set_constants(transfer) : set_http_constants(transfer));
 }
 
-/* The handle does not go on to the next call. */
+/* Frees the handle, so that the next call gets a new one. */
 static void
 drop_handle(LlmqTransfer *transfer)
 {
@@ -113,7 +112,7 @@ make_slot(LlmqTransferPool *pool)
 	return transfer;
 }
 
-/* A slot with a handle, or NULL: all are in use, or memory is out. */
+/* Returns a slot with a handle, or NULL if all are in use or when out of memory. */
 LlmqTransfer *
 llmq_slot_take(LlmqTransferPool *pool, bool for_mail)
 {
@@ -135,9 +134,9 @@ llmq_slot_take(LlmqTransferPool *pool, bool for_mail)
 }
 
 /*
- * A handle that has met a system error is not used again: libcurl does not
- * forget the errno, and the next call's end is told by it.  Nor is an e-mail's,
- * which has other constants.
+ * Releases a slot.  A handle that had a system error is not used again, because libcurl keeps
+ * the errno, and the end of the next call would be judged by it.  Neither is the handle of an
+ * e-mail, which has other options.
  */
 void
 llmq_slot_release(LlmqTransfer *transfer)
@@ -156,7 +155,10 @@ llmq_slot_release(LlmqTransfer *transfer)
 
 /* -- A request's way in -------------------------------------------------------------- */
 
-/* Tells whether the url can be called at all; libcurl itself would say so only in dispatch. */
+/*
+ * Returns whether the URL can be called at all, which libcurl itself would report only in
+ * dispatch.
+ */
 static bool
 is_callable(const char *text, bool for_mail)
 {
@@ -173,7 +175,7 @@ is_callable(const char *text, bool for_mail)
 	return callable;
 }
 
-/* Most calls of a slot go where the one before went. */
+/* Sets the URL, unless it is the one of the previous call, as it usually is. */
 bool
 llmq_slot_set_url(LlmqTransfer *transfer, const char *url, char *error, size_t error_size)
 {
@@ -183,8 +185,8 @@ llmq_slot_set_url(LlmqTransfer *transfer, const char *url, char *error, size_t e
 	transfer->url = NULL;
 	if (!is_callable(url, transfer->mail != NULL))
 	{
-		snprintf(error, error_size, "the url is malformed, or of another scheme than %s",
-				 transfer->mail != NULL ? "smtp and smtps" : "http and https");
+		snprintf(error, error_size, "the url is malformed, or its scheme is not %s",
+				 transfer->mail != NULL ? "smtp or smtps" : "http or https");
 		return false;
 	}
 	transfer->url = strdup(url);
@@ -200,9 +202,9 @@ llmq_slot_set_url(LlmqTransfer *transfer, const char *url, char *error, size_t e
 }
 
 /*
- * Strings the header lines together without copying them, ours behind them.  One
- * takes back libcurl's "Expect: 100-continue", which would cost a large request a
- * round trip, or a second, before its body.
+ * Links the header lines without copying them, and appends ours.  One of ours removes libcurl's
+ * "Expect: 100-continue", which would delay the body of a large request by a round trip, or by
+ * a second.
  */
 static bool
 set_lines(LlmqTransfer *transfer, const LlmqHttpRequest *request)

@@ -1,9 +1,9 @@
 /*
  * http_request.c
- *		The url and the headers of a request.
+ *		Writes the URL and the headers of a request.
  *
- * Control characters are refused wherever they come from.  A header's value may
- * be a secret, so no error shows one.
+ * Control characters are refused, wherever they come from.  No error shows the value of a
+ * header, which may be a secret.
  */
 #include "wire/http_request.h"
 
@@ -19,7 +19,7 @@
 
 #define ERROR_MAX_BYTES 512
 
-/* No server takes a longer header; a hostile one must not take the worker's memory. */
+/* No server takes a longer header, and a huge value must not use up the worker's memory. */
 #define VALUE_MAX_BYTES ((size_t) 1 << 20)
 
 static bool read_user_headers(LlmqHttpWriter *writer, const char *source, LlmqSlice *object);
@@ -50,12 +50,16 @@ llmq_http_check_url(LlmqHttpWriter *writer, const char *url)
 		return llmq_http_fail(writer, "The %s's url must begin with http:// or https://.",
 							  writer->row);
 	if (!llmq_http_is_clean(url) || strpbrk(url, " \t#") != NULL)
-		return llmq_http_fail(
-			writer, "The %s's url must not hold a space, a control character or a #.", writer->row);
+		return llmq_http_fail(writer,
+							  "The %s's url must not contain a space, a control character or a #.",
+							  writer->row);
 	return true;
 }
 
-/* A token (RFC 9110, 5.6.2), and none of those that say where a message ends. */
+/*
+ * The name must be a token (RFC 9110, section 5.6.2), and not one that says where a message
+ * ends.
+ */
 bool
 llmq_http_check_name(LlmqHttpWriter *writer, const char *name, size_t len)
 {
@@ -63,7 +67,7 @@ llmq_http_check_name(LlmqHttpWriter *writer, const char *name, size_t len)
 								"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 	if (len == 0 || strspn(name, token) != len)
-		return llmq_http_fail(writer, "A header's name in the %s is not one HTTP allows.",
+		return llmq_http_fail(writer, "A header in the %s has a name that HTTP does not allow.",
 							  writer->row);
 	if (strcasecmp(name, "Content-Length") == 0 || strcasecmp(name, "Transfer-Encoding") == 0)
 		return llmq_http_fail(writer, "The %s must not set the header %s.", writer->row, name);
@@ -76,7 +80,7 @@ llmq_http_check_secret(LlmqHttpWriter *writer)
 	if (writer->secret == NULL || llmq_http_is_clean(writer->secret))
 		return true;
 	return llmq_http_fail(writer,
-						  "The %s's secret holds a control character, such as a line end in the "
+						  "The %s's secret contains a control character, such as a line end in the "
 						  "middle of its file.",
 						  writer->row);
 }
@@ -153,8 +157,8 @@ add_user_header(LlmqHttpWriter *writer, LlmqSlice key, LlmqSlice value)
 	if (text == NULL)
 		return false;
 	if (strlen(text) != text_len || !llmq_http_is_clean(text))
-		return llmq_http_fail(writer, "The %s's header %s holds a control character.", writer->row,
-							  name);
+		return llmq_http_fail(writer, "The %s's header %s contains a control character.",
+							  writer->row, name);
 	if (strstr(text, CREDENTIAL_MARK) != NULL)
 	{
 		writer->secret_placed = true;
@@ -206,7 +210,7 @@ add_line(LlmqHttpWriter *writer, const char *name, const char *prefix, const cha
 	return true;
 }
 
-/* Returns the place of a header, header_count when there is none. */
+/* Returns the index of a header, or header_count if there is none. */
 static int
 find_header(const LlmqHttpRequest *request, const char *name)
 {

@@ -1,9 +1,9 @@
 /*
  * sse.c
- *		Splits a streamed body into frames while it arrives, in any portions.
+ *		Splits a streamed body into frames while it arrives, in portions of any size.
  *
- * A line that lies whole in one portion is read where it lies; only the pieces
- * of a line that was split are copied together.
+ * A line that is complete within one portion is read in place; only the pieces of a split line
+ * are copied together.
  */
 #include "wire/sse.h"
 
@@ -19,7 +19,7 @@ llmq_sse_init(LlmqSse *sse, bool json_lines, size_t max, LlmqFrameTaker take, vo
 {
 	memset(sse, 0, sizeof(*sse));
 	llmq_buffer_init(&sse->line, max);
-	/* A data line is kept with one LF, in place of its field name. */
+	/* A data line is kept without its field name and with one LF. */
 	llmq_buffer_init(&sse->data, max);
 	sse->json_lines = json_lines;
 	sse->take = take;
@@ -78,7 +78,7 @@ llmq_sse_end(LlmqSse *sse)
 		take_event(sse, false);
 }
 
-/* Ends the line whose last piece is at bytes. */
+/* Ends a line; its last piece is at bytes. */
 static bool
 end_line(LlmqSse *sse, const char *bytes, size_t len)
 {
@@ -104,7 +104,7 @@ take_line(LlmqSse *sse, const char *line, size_t len, bool whole)
 	return !sse->data.failed;
 }
 
-/* "data: x", "data:x" and "data" add a line to the event; other fields are not needed. */
+/* Adds a line to the event for "data: x", "data:x" and "data"; other fields are not needed. */
 static void
 take_field(LlmqSse *sse, const char *line, size_t len)
 {

@@ -1,10 +1,10 @@
 /*
  * sse.h
- *		Splits a streamed body into frames while it arrives, in any portions.
+ *		Splits a streamed body into frames while it arrives, in portions of any size.
  *
- * Two forms: server-sent events (a frame is the data of one event; comments and
- * the other fields say nothing that a dialect needs), and lines of JSON.  Lines
- * end in LF, CR or CR LF.  https://html.spec.whatwg.org/#parsing-an-event-stream
+ * There are two forms: server-sent events (a frame is the data of one event; no dialect needs
+ * comments and other fields), and lines of JSON.  Lines end in LF, CR or CR LF.  libcurl has no
+ * parser for either.  https://html.spec.whatwg.org/#parsing-an-event-stream
  */
 #ifndef LLMQ_SSE_H
 #define LLMQ_SSE_H
@@ -15,9 +15,9 @@
 #include "base/buffer.h"
 
 /*
- * Takes a frame: len bytes at data, NUL-ended, which it may change, valid during
- * the call.  A frame that the end of the body cut short is not whole.  Returns
- * false to read no more.
+ * Takes a frame: len bytes at data, NUL-terminated, which it may change and which are valid
+ * during the call.  `whole` is false for a frame that the end of the body cut short.  Returns
+ * false to stop reading.
  */
 typedef bool (*LlmqFrameTaker)(void *user, char *data, size_t len, bool whole);
 
@@ -26,7 +26,7 @@ typedef struct LlmqSse
 	LlmqBuffer line; /* an unfinished line */
 	LlmqBuffer data; /* data lines of an unfinished event, each with its LF */
 	bool json_lines; /* a line is a frame */
-	bool after_cr;	 /* an LF now belongs to the CR before it */
+	bool after_cr;	 /* if an LF comes next, it belongs to this CR */
 	LlmqFrameTaker take;
 	void *user;
 } LlmqSse;
@@ -39,15 +39,15 @@ llmq_sse_init(LlmqSse *sse, bool json_lines, size_t max, LlmqFrameTaker take, vo
 extern void llmq_sse_free(LlmqSse *sse);
 
 /*
- * Splits the next bytes.  Returns false when the taker wants no more, or when
- * memory is out (then llmq_sse_failed).
+ * Splits the next bytes.  Returns false when the taker stops, or when out of memory (then
+ * llmq_sse_failed is true).
  */
 extern bool llmq_sse_feed(LlmqSse *sse, const char *bytes, size_t len);
 
-/* The body has ended: hands out what is left, as not whole. */
+/* Ends the body: hands out what is left, as not whole. */
 extern void llmq_sse_end(LlmqSse *sse);
 
-/* Tells whether a line or a frame was too long or found no memory. */
+/* Returns whether a line or a frame was too long or found no memory. */
 extern bool llmq_sse_failed(const LlmqSse *sse);
 
 #endif /* LLMQ_SSE_H */

@@ -1,6 +1,6 @@
 /*
  * trace.c
- *		Handing on whose trace a call belongs to: W3C Trace Context.
+ *		Passes on the trace that a call belongs to (W3C Trace Context).
  */
 #include "wire/trace.h"
 
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define TRACE_LENGTH 35 /* "00-", the trace_id's 32 digits */
-#define FLAGS_AT	 53 /* behind "-", the parent_id's 16 digits and "-" */
+#define FLAGS_AT	 53 /* after "-", the parent_id's 16 digits and "-" */
 
 const char *
 llmq_trace_child(LlmqArena *arena, const char *parent, uint64_t span)

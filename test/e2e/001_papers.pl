@@ -104,9 +104,9 @@ my %schema = map { $_->{name} => 1 } $pg->rows(q{SELECT proname AS name FROM pg_
 
 # A text that names only what is not there: each of its names must be found missing.
 my $lies = q{llmq_lie_begin() and struct LlmqLie, up to LLMQ_LIE_MAX, as lie_about says in engine/lies.c, worker_lies.sql and test/e2e/999,
-	for llmq.lie; llmq_engine_wake in settler.c};
+	for llmq.lie; llmq_engine_wake in callback_worker.c};
 is_deeply([ find_missing($lies, \%schema, 0) ], [ qw(llmq_lie_begin LlmqLie LLMQ_LIE_MAX lie_about engine/lies.c worker_lies.sql test/e2e/999 llmq.lie),
-	'llmq_engine_wake in settler.c' ], 'names of what is not there are found in comments');
+	'llmq_engine_wake in callback_worker.c' ], 'names of what is not there are found in comments');
 is_deeply([ find_missing("`lie_about()` in `lies.c` writes `llmq.lie`; lie_about is no name without backticks", \%schema, 1) ],
 	[ qw(lie_about lies.c llmq.lie), 'lie_about in lies.c' ], 'names of what is not there are found in documents');
 is(join("\n", map { my $path = $_; map { "$path: $_" } find_missing(comments_of($path, read_file($path)), \%schema, 0) } sources()), '',

@@ -331,7 +331,7 @@ sub activity
 
 my $at_rest = 'idle: running: 0 calls under way, 0 jobs and 0 messages in hand';
 ok(wait_for(sub { activity('worker') eq $at_rest }, 10, 'the worker is idle'), 'an idle worker says that it has nothing in hand');
-is(activity('settler'), 'idle: waits for answers to settle', 'a settler says that it waits');
+is(activity('callback worker'), 'idle: waits for answers to settle', 'a callback worker says that it waits');
 is(activity('launcher'), 'idle: keeps the workers of llmq running', 'the launcher says what it is there for');
 @jobs = submit_held('held', 1);
 $provider->wait_for_calls('held-1', 1);

@@ -84,10 +84,10 @@ is($pg->sql("SELECT count(DISTINCT x) FROM (SELECT xmin::text FROM app.note WHER
 is(calls('plain'), 1, 'there was one call');
 my ($took) = $pg->sql("SELECT 1000 * extract(epoch FROM r.created_at - a.started_at - a.duration) FROM llmq.result AS r JOIN llmq.attempt AS a USING (job_id) WHERE job_id = '$job'");
 note("settled $took ms after the call");
-cmp_ok($took, '<', 2000, 'the settler was woken, it does not wait for its poll');
+cmp_ok($took, '<', 2000, 'the callback worker was woken, it does not wait for its poll');
 
-my $settler = $pg->wait_for_settler;
-is($pg->sql("SELECT xact_start IS NULL AND backend_xid IS NULL FROM pg_stat_activity WHERE pid = $settler"), 't', 'an idle settler is in no transaction');
+my $callback_worker = $pg->wait_for_callback_worker;
+is($pg->sql("SELECT xact_start IS NULL AND backend_xid IS NULL FROM pg_stat_activity WHERE pid = $callback_worker"), 't', 'an idle callback worker is in no transaction');
 
 # -- what functions do that they should not -------------------------------------
 
@@ -177,7 +177,7 @@ is($pg->final_state(submit('litters'))->{state}, 'succeeded', 'settings and lock
 is($pg->final_state(submit('after_litter', on_complete => 'app.plain'))->{state}, 'succeeded', 'are none of the next one');
 is($pg->sql("SELECT path FROM app.note WHERE job_id = llmq.job_id('app', 'submit', 'after_litter')"), 'app, public', 'which has its own search_path');
 is($pg->sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), 0, 'no lock is left');
-is($pg->sql("SELECT application_name FROM pg_stat_activity WHERE pid = $settler"), '', 'nor a name; it is the same process');
+is($pg->sql("SELECT application_name FROM pg_stat_activity WHERE pid = $callback_worker"), '', 'nor a name; it is the same process');
 
 create(patient => "PERFORM pg_advisory_xact_lock(8); $write");
 my $holder = $pg->session;
@@ -251,9 +251,9 @@ sub run_others
 my ($alone, $longest_alone, $last_alone) = run_others('alone');
 create(slow => 'PERFORM pg_sleep(30);');
 submit("slow-$_", on_complete => 'app.slow', policy => { %{$policy}, max_deliveries => 5, redelivery_base => '1 ms', redelivery_cap => '1 ms' }) for 1 .. 20;
-wait_for(sub { $pg->sql('SELECT count(*) FROM llmq.answer WHERE NOT dead') >= 20 }, 20, 'the settler has slow ones');
+wait_for(sub { $pg->sql('SELECT count(*) FROM llmq.answer WHERE NOT dead') >= 20 }, 20, 'the callback worker has slow ones');
 my ($beside, $longest_beside, $last_beside, $calls) = run_others('beside');
-cmp_ok($pg->sql('SELECT count(*) FROM llmq.answer WHERE NOT dead'), '>', 0, 'the settler is busy with slow functions all the time');
+cmp_ok($pg->sql('SELECT count(*) FROM llmq.answer WHERE NOT dead'), '>', 0, 'the callback worker is busy with slow functions all the time');
 is($calls, 200, '200 other calls were made meanwhile');
 note(sprintf 'alone: last call ended after %.2f s, longest %.2f s, all settled after %.2f s; beside: %.2f, %.2f, %.2f', $last_alone, $longest_alone, $alone, $last_beside, $longest_beside, $beside);
 cmp_ok($longest_beside, '<', $longest_alone + 0.3, q(none of them takes longer, by the provider's log));
@@ -265,7 +265,7 @@ wait_for(sub { $pg->sql(q{SELECT llmq.redrive_queue('default', 'callback_failed'
 # A function that waits uses up the latch that a commit sets: what comes meanwhile is seen all the same.
 create(waits => "PERFORM pg_sleep(0.2); $write");
 submit("waits-$_", on_complete => 'app.waits', policy => { max_deliveries => 5 }) for 1 .. 3;
-wait_for(sub { $pg->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'llmq settler' AND wait_event = 'PgSleep'}) }, 20, 'a function waits');
+wait_for(sub { $pg->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'llmq callback worker' AND wait_event = 'PgSleep'}) }, 20, 'a function waits');
 my $fast = submit('meanwhile', on_complete => 'app.plain');
 $pg->final_state($fast);
 cmp_ok($pg->sql("SELECT extract(epoch FROM r.created_at - a.started_at - a.duration) FROM llmq.result AS r JOIN llmq.attempt AS a USING (job_id) WHERE job_id = '$fast'"),
@@ -278,12 +278,12 @@ for my $point ('settle-uncommitted', 'settle-committed', 'answer-begun', 'callba
 	for my $how ('process', 'server')
 	{
 		my $name = "$point-$how";
-		$settler = $pg->wait_for_settler;
+		$callback_worker = $pg->wait_for_callback_worker;
 		$pg->wait_for_worker;
 		$pg->arm($point);
 		$job = submit($name, on_complete => 'app.plain', outbox => [ { topic => 'mail', payload => {} } ]);
 		my $pid = $pg->wait_for_point($point);
-		$point =~ /settle/ ? isnt($pid, $settler, "$name: the worker is there") : is($pid, $settler, "$name: the settler is there");
+		$point =~ /settle/ ? isnt($pid, $callback_worker, "$name: the worker is there") : is($pid, $callback_worker, "$name: the callback worker is there");
 		$how eq 'process' ? $pg->kill_backend($pid) : ($pg->kill9, $pg->start);
 		$pg->leave_point($point);
 		is($pg->final_state($job, 40)->{state}, 'succeeded', "$name: the job succeeds");
@@ -313,7 +313,7 @@ while ($kills < KILLS)
 		my $victim = int rand 3;
 		if ($victim < 2)
 		{
-			my $pid = $victim ? $pg->wait_for_settler : $pg->wait_for_worker;
+			my $pid = $victim ? $pg->wait_for_callback_worker : $pg->wait_for_worker;
 			eval { $pg->kill_backend($pid); 1 } or next;
 		}
 		else
@@ -337,13 +337,13 @@ create(sleeps => 'PERFORM pg_sleep(30);');
 $pg->set('llmq.callback_timeout' => 0);
 $pg->reload;
 wait_for(sub { $pg->sql('SHOW llmq.callback_timeout') eq '0' }, 20, 'there is no timeout');
-$settler = $pg->wait_for_settler;
+$callback_worker = $pg->wait_for_callback_worker;
 $job = submit('sleeps', idempotency_key => 'endless', prompt => '[job:endless]');
-wait_for(sub { $pg->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $settler AND wait_event = 'PgSleep'") }, 20, 'its function sleeps');
+wait_for(sub { $pg->sql("SELECT count(*) FROM pg_stat_activity WHERE pid = $callback_worker AND wait_event = 'PgSleep'") }, 20, 'its function sleeps');
 my $began = now();
 $pg->sql('SELECT llmq.stop_worker()');
-wait_for(sub { is_gone($settler) }, 20, 'the settler has left');
-cmp_ok(now() - $began, '<', 2, 'a settler that is told to leave does not wait for a function');
+wait_for(sub { is_gone($callback_worker) }, 20, 'the callback worker has left');
+cmp_ok(now() - $began, '<', 2, 'a callback worker that is told to leave does not wait for a function');
 create(sleeps => $write);
 $pg->sql('SELECT llmq.start_worker()');
 is($pg->final_state($job)->{state} . notes($job) . calls('endless'), 'succeeded11', 'and its successor finishes the job');
@@ -351,14 +351,14 @@ is($pg->final_state($job)->{state} . notes($job) . calls('endless'), 'succeeded1
 $pg->set('llmq.workers' => 0);
 $pg->reload;
 wait_for(sub { !$pg->workers }, 20, 'there is no worker');
-is($pg->wait_for_settler > 0, 1, 'without workers there is a settler all the same');
+is($pg->wait_for_callback_worker > 0, 1, 'without workers there is a callback worker all the same');
 $pg->disconnect;
 $pg->sql('ALTER DATABASE app RENAME TO other', 'postgres');
 is($pg->sql('SELECT count(*) FROM pg_database WHERE datname = \'other\'', 'postgres'), 1, 'it does not keep a database from being renamed');
 $pg->use_database('other');
-$pg->wait_for_settler;
+$pg->wait_for_callback_worker;
 is($pg->query('DROP EXTENSION llmq')->{sqlstate}, '00000', 'nor the extension from being dropped');
-wait_for(sub { !$pg->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'llmq settler'}) }, 20, 'it leaves');
+wait_for(sub { !$pg->sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'llmq callback worker'}) }, 20, 'it leaves');
 $pg->disconnect;
 is($pg->query('DROP DATABASE other', 'postgres')->{sqlstate}, '00000', 'and the database can go');
 $pg->use_database('postgres');

@@ -95,7 +95,7 @@ $pg->sql('CREATE TABLE kept (answer jsonb)');
 $pg->sql('CREATE FUNCTION keep(answer jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO kept VALUES (answer) $$');
 my $called = $pg->submit(prompt => 'Call back. [job:back]', idempotency_key => 'back', on_complete => 'public.keep');
 is($pg->final_state($called, 10)->{state}, 'succeeded', 'a job with on_complete succeeds');
-is($pg->sql(q{SELECT answer ->> 'text' FROM kept}), 'Call back. [job:back]', 'and the settler in the server has called the function');
+is($pg->sql(q{SELECT answer ->> 'text' FROM kept}), 'Call back. [job:back]', 'and the callback worker in the server has called the function');
 
 # -- prepared transactions --------------------------------------------------------
 

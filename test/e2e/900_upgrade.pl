@@ -136,7 +136,7 @@ sub upgrade_from
 		wait_for(sub { $pg->sql('SELECT state FROM llmq.worker') eq 'outdated' }, 20, 'the worker has said hello');
 		pass("from $release: before the update the worker is outdated");
 	}
-	wait_for(sub { $pg->log_text =~ /this worker calls nobody: .* speaks protocol .*ALTER EXTENSION llmq UPDATE/ }, 20, 'the log says so');
+	wait_for(sub { $pg->log_text =~ /this worker makes no calls: .* speaks protocol .*ALTER EXTENSION llmq UPDATE/ }, 20, 'the log says so');
 	pass('the log says so, and what helps');
 
 	# The state of a server that stopped in the middle of its work.

@@ -20,7 +20,7 @@ $pg->sql(q{ALTER DATABASE app SET transaction_timeout = '200 ms'});
 $pg->disconnect_all;
 my @before = split /\n/, $pg->sql(q{SELECT pid FROM pg_stat_activity WHERE datname = 'app' AND pid <> pg_backend_pid()}, 'postgres');
 $pg->sql("SELECT pg_terminate_backend($_)", 'postgres') for @before;
-wait_for(sub { @before == grep { is_gone($_) } @before }, 20, 'worker and settler have ended');
+wait_for(sub { @before == grep { is_gone($_) } @before }, 20, 'worker and callback worker have ended');
 my $worker = $pg->wait_for_worker;
 $pg->sql(q{SET transaction_timeout = 0;
 	CREATE TABLE told (job_id uuid);

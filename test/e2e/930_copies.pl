@@ -103,7 +103,7 @@ $new->use_database('app');
 $new->start_programs if $new->has_programs;
 ok(wait_for(sub { $new->sql('SELECT string_agg(state, $$ $$) FROM llmq.worker') eq 'quarantined' }, 30, 'the worker is in quarantine'),
 	'after pg_upgrade the worker is in quarantine');
-like($new->log_text, qr/this worker calls nobody: .*resume_after_restore/s, 'and the log says so, and what to do');
+like($new->log_text, qr/this worker makes no calls: .*resume_after_restore/s, 'and the log says so, and what to do');
 is($new->sql("SELECT state FROM llmq.job_status JOIN llmq.job USING (job_id) WHERE idempotency_key = 'before'"),
 	'succeeded', 'what was done is done');
 is(scalar(my @still = $provider->calls), $calls, 'no call is made');

@@ -13,7 +13,7 @@ my %server_only = (
 	'200_kill_matrix' => 'stops the worker at debug points of the module; 810 and 830 do the like to programs',
 	'210_life'        => 'is about the launcher, llmq.workers, start_worker, and stepping aside for DROP DATABASE',
 	'240_idle'        => 'counts what a process of the server uses, and prepares transactions, which NOTIFY forbids',
-	'610_callback'    => 'stops the settler, which is always in the server, and the worker at debug points of the module',
+	'610_callback'    => 'stops the callback worker, which is always in the server, and the worker at debug points of the module',
 	'630_relay_kills' => 'stops the relay at debug points of the module');
 
 my @files = @ARGV ? @ARGV : map { sort glob $_ } 'build/unit/*_test', 'test/pgtap/*.sql', 'test/e2e/*.pl';

@@ -316,7 +316,7 @@ test_refused(void)
 	ok(!ask(email) && strstr(error, "no sender") != NULL, "there must be a sender");
 	email = plain;
 	email.to_count = 0;
-	ok(!ask(email) && strstr(error, "nobody") != NULL, "there must be a recipient");
+	ok(!ask(email) && strstr(error, "no recipient") != NULL, "there must be a recipient");
 	email = plain;
 	email.secret = "hunter2";
 	ok(!ask(email) && strstr(error, "user:password") != NULL && strstr(error, "hunter2") == NULL,
@@ -424,7 +424,7 @@ test_memory(void)
 
 /* -- The verdict --------------------------------------------------------------------- */
 
-static LlmqRelayVerdict verdict;
+static LlmqSendVerdict verdict;
 
 /* Judges answers to two recipients and to the message. */
 static void
@@ -451,43 +451,43 @@ static void
 test_verdicts(void)
 {
 	judge(250, 251, 250, LLMQ_END_COMPLETE);
-	ok(verdict.outcome == LLMQ_RELAY_SENT && verdict.message == NULL, "all that got it: sent");
+	ok(verdict.outcome == LLMQ_SEND_SENT && verdict.message == NULL, "all that got it: sent");
 	judge(250, 550, 250, LLMQ_END_COMPLETE);
-	is_int(verdict.outcome, LLMQ_RELAY_SENT, "one refused for good: sent");
+	is_int(verdict.outcome, LLMQ_SEND_SENT, "one refused for good: sent");
 	is_string(verdict.message,
-			  "The server took the message, but not for all recipients: bob@example.org (550 "
+			  "The server accepted the message, but not for all recipients: bob@example.org (550 "
 			  "second)",
 			  "... and named");
 	judge(250, 451, 250, LLMQ_END_COMPLETE);
-	ok(verdict.outcome == LLMQ_RELAY_RETRY && verdict.remaining_count == 1,
+	ok(verdict.outcome == LLMQ_SEND_RETRY && verdict.remaining_count == 1,
 	   "one refused for a while: tried again");
 	is_string(verdict.remaining[0], "bob@example.org", "... for that one only");
 	is_int(verdict.code, 451, "... with the code");
 	judge(550, 451, 0, LLMQ_END_COMPLETE);
-	ok(verdict.outcome == LLMQ_RELAY_RETRY && verdict.remaining_count == 1 &&
+	ok(verdict.outcome == LLMQ_SEND_RETRY && verdict.remaining_count == 1 &&
 		   strcmp(verdict.remaining[0], "bob@example.org") == 0,
 	   "whoever was refused for good is not tried again");
 	judge(550, 553, 0, LLMQ_END_COMPLETE);
-	is_int(verdict.outcome, LLMQ_RELAY_DEAD, "all refused for good: dead");
+	is_int(verdict.outcome, LLMQ_SEND_DEAD, "all refused for good: dead");
 	judge(250, 250, 451, LLMQ_END_COMPLETE);
-	ok(verdict.outcome == LLMQ_RELAY_RETRY && verdict.remaining_count == 2,
+	ok(verdict.outcome == LLMQ_SEND_RETRY && verdict.remaining_count == 2,
 	   "the message refused for a while: tried again for all");
 	judge(250, 250, 554, LLMQ_END_COMPLETE);
-	is_int(verdict.outcome, LLMQ_RELAY_DEAD, "the message refused for good: dead");
+	is_int(verdict.outcome, LLMQ_SEND_DEAD, "the message refused for good: dead");
 	is_string(verdict.message, "The server refused the message: 554 *** is wrong",
 			  "... in the server's words, without the password");
 	judge(0, 0, 535, LLMQ_END_NOT_SENT);
-	ok(verdict.outcome == LLMQ_RELAY_RETRY && verdict.remaining_count == 2,
+	ok(verdict.outcome == LLMQ_SEND_RETRY && verdict.remaining_count == 2,
 	   "a refused login: tried again");
 	is_string(verdict.message, "The server refused the session: 535 *** is wrong", "... and said");
 	judge(0, 0, 0, LLMQ_END_NOT_SENT);
 	is_string(verdict.message, "The message could not be sent: the detail",
 			  "no connection: tried again, with the detail");
 	judge(250, 550, 0, LLMQ_END_RESET);
-	ok(verdict.outcome == LLMQ_RELAY_RETRY && verdict.remaining_count == 1,
+	ok(verdict.outcome == LLMQ_SEND_RETRY && verdict.remaining_count == 1,
 	   "a connection that broke: tried again for those who may still get it");
 	is_string(verdict.message,
-			  "The connection ended before the server had taken the message: the detail",
+			  "The connection ended before the server had accepted the message: the detail",
 			  "... and said");
 }
 

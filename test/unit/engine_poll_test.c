@@ -14,7 +14,7 @@ test_bad_config(void)
 	run_for(engine, 1000000);
 	store.refuses_config = true;
 	run_for(engine, 10000000);
-	ok(strstr(last_log, "the one before stays in force") != NULL,
+	ok(strstr(last_log, "the previous one stays in force") != NULL,
 	   "a configuration that cannot be read changes nothing");
 	ok(llmq_config_endpoint(engine->core.config, "e") != NULL, "the endpoint is there still");
 	stop(engine);

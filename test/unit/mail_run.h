@@ -18,7 +18,7 @@ typedef struct Mail
 	LlmqTransfer *transfer;
 	bool ended;
 	LlmqTransferResult result;
-	LlmqRelayVerdict verdict;
+	LlmqSendVerdict verdict;
 	char url[64];
 	char error[256];
 } Mail;
@@ -110,9 +110,9 @@ mail_free(Mail *mail)
 }
 
 /* Sends an e-mail and checks what came of it. */
-static inline LlmqRelayVerdict
+static inline LlmqSendVerdict
 check_mail(Mail *mail, const char *scheme, int port, const LlmqEmail *email, const char *const *to,
-		   LlmqTransferEnd end, LlmqRelayOutcome outcome, const char *sentence)
+		   LlmqTransferEnd end, LlmqSendOutcome outcome, const char *sentence)
 {
 	bool started = mail_begin(mail, scheme, port, email, to) && mail_start(mail, &patient);
 

@@ -73,8 +73,8 @@ test_refusals(void)
 		{"{'input': []}", "not empty"},
 		{"{'input': {}}", "must be a text"},
 		{"{'input': 1}", "must be a text"},
-		{"{'input': ['a', 1]}", "must hold texts only"},
-		{"{'input': [null]}", "must hold texts only"},
+		{"{'input': ['a', 1]}", "must contain texts only"},
+		{"{'input': [null]}", "must contain texts only"},
 	};
 	LlmqTarget target = {.api = LLMQ_API_OPENAI_EMBEDDINGS, .url = "https://a.test"};
 

@@ -109,7 +109,7 @@ static const Case params[] = {
 };
 
 static const Case refusals[] = {
-	{"contents are messages", NULL, "{'contents': []}", "give messages"},
+	{"contents are messages", NULL, "{'contents': []}", "use messages"},
 	{"a format must be known", NULL, "{'response_format': {'type': 'xml'}}", "must be of type"},
 	{"tools must be an array", NULL, "{'tools': 'x'}", "params.tools must be"},
 	{"sound needs its data",
@@ -119,17 +119,17 @@ static const Case refusals[] = {
 	 "[{'role': 'system', 'content': 'A'}, {'role': 'user', 'content': 'Hi'}]",
 	 "{'systemInstruction': {}}", "params.systemInstruction and another"},
 	{"a system's message alone is no conversation", "[{'role': 'system', 'content': 'A'}]", NULL,
-	 "nothing but a system's"},
+	 "contain system messages only"},
 	{"a system is text",
 	 "[{'role': 'system', 'content': [{'type': 'image_url', 'image_url': {'url': 'u'}}]}]", NULL,
-	 "hold text only"},
+	 "contain text only"},
 	{"an answer without its call has no name",
 	 "[{'role': 'user', 'content': 'Hi'}, {'role': 'tool', 'tool_call_id': 'c', 'content': 'x'}]",
 	 NULL, "messages[1]: its tool_call_id is not among"},
 	{"an answer is text",
 	 "[{'role': 'tool', 'tool_call_id': 'c', 'name': 'f', 'content': [{'type': 'image_url', "
 	 "'image_url': {'url': 'u'}}]}]",
-	 NULL, "the answer of a tool can hold text only"},
+	 NULL, "the answer of a tool can contain text only"},
 	{"generationConfig must be an object", NULL, "{'generationConfig': []}",
 	 "params.generationConfig must be"},
 	{"toolConfig must be an object", NULL, "{'toolConfig': []}", "params.toolConfig must be"},

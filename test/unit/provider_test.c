@@ -201,20 +201,20 @@ test_bad_headers(void)
 {
 	LlmqTarget target = {.api = LLMQ_API_OPENAI_CHAT, .url = "https://a.test"};
 
-	refuse_headers(NULL, "s3cret\r\nX: y", "secret holds a control character");
-	refuse_headers(NULL, "s3cret\n", "secret holds a control character");
-	refuse_headers("{'x': '${credential}'}", "s3cret\r", "secret holds a control character");
+	refuse_headers(NULL, "s3cret\r\nX: y", "secret contains a control character");
+	refuse_headers(NULL, "s3cret\n", "secret contains a control character");
+	refuse_headers("{'x': '${credential}'}", "s3cret\r", "secret contains a control character");
 	refuse_headers("{'x': '${credential}'}", NULL, "asks for ${credential}");
-	refuse_headers("{'x': 's3cret\\r\\nY: z'}", "c", "header x holds a control character");
-	refuse_headers("{'x': 's3cret\\u0000'}", "c", "header x holds a control character");
-	refuse_headers("{'x': 's3cret\\u000a'}", "c", "header x holds a control character");
+	refuse_headers("{'x': 's3cret\\r\\nY: z'}", "c", "header x contains a control character");
+	refuse_headers("{'x': 's3cret\\u0000'}", "c", "header x contains a control character");
+	refuse_headers("{'x': 's3cret\\u000a'}", "c", "header x contains a control character");
 	refuse_headers("{'x': 1}", "s3cret", "header x must be a string");
 	refuse_headers("{'x': null}", "s3cret", "header x must be a string");
-	refuse_headers("{'': 's3cret'}", "s3cret", "header's name");
-	refuse_headers("{'a b': 's3cret'}", "s3cret", "header's name");
-	refuse_headers("{'a:b': 's3cret'}", "s3cret", "header's name");
-	refuse_headers("{'a\\r\\nb': 's3cret'}", "s3cret", "header's name");
-	refuse_headers("{'a\\u0000b': 's3cret'}", "s3cret", "header's name");
+	refuse_headers("{'': 's3cret'}", "s3cret", "name that HTTP does not allow");
+	refuse_headers("{'a b': 's3cret'}", "s3cret", "name that HTTP does not allow");
+	refuse_headers("{'a:b': 's3cret'}", "s3cret", "name that HTTP does not allow");
+	refuse_headers("{'a\\r\\nb': 's3cret'}", "s3cret", "name that HTTP does not allow");
+	refuse_headers("{'a\\u0000b': 's3cret'}", "s3cret", "name that HTTP does not allow");
 	refuse_headers("{'content-length': '1'}", "s3cret", "must not set the header");
 	refuse_headers("{'Transfer-Encoding': 'chunked'}", "s3cret", "must not set the header");
 	refuse_headers("['s3cret']", "s3cret", "headers must be a JSON object");
@@ -308,9 +308,9 @@ test_refusals(void)
 	static const Case cases[] = {
 		{"params must be an object", NULL, "[1]", "params must be a JSON object"},
 		{"params must be JSON", NULL, "{'a': }", "params is not JSON"},
-		{"stream is not for params", NULL, "{'stream': true}", "must not hold \"stream\""},
-		{"nor is model", NULL, "{'model': 'x'}", "must not hold \"model\""},
-		{"nor are messages", NULL, "{'messages': []}", "must not hold \"messages\""},
+		{"stream is not for params", NULL, "{'stream': true}", "must not contain \"stream\""},
+		{"nor is model", NULL, "{'model': 'x'}", "must not contain \"model\""},
+		{"nor are messages", NULL, "{'messages': []}", "must not contain \"messages\""},
 		{"messages must be JSON", "[", NULL, "messages is not JSON"},
 		{"messages must be an array", "{'role': 'user'}", NULL, "messages must be a JSON array"},
 		{"of one message at least", "[]", NULL, "at least one message"},

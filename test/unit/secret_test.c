@@ -71,15 +71,15 @@ test_files(void)
 	write_file("key", "\n \n", 3, 0600);
 	check_refused("key", "empty", "a file of white space has no secret");
 	write_file("key", "s", 1, 0640);
-	check_refused("key", "chmod 600", "a file that a group may read is refused");
+	check_refused("key", "mode to 600", "a file that a group may read is refused");
 	write_file("key", "s", 1, 0602);
-	check_refused("key", "chmod 600", "as is one that others may write");
+	check_refused("key", "mode to 600", "as is one that others may write");
 	mkdir(path_of("key"), 0700);
-	check_refused("key", "no regular file", "a folder is no secret");
+	check_refused("key", "not a regular file", "a folder is no secret");
 	mkfifo(path_of("key"), 0600);
-	check_refused("key", "no regular file", "a pipe is none, and nobody waits for its writer");
+	check_refused("key", "not a regular file", "a pipe is none, and nobody waits for its writer");
 	(void) !symlink("key", path_of("key"));
-	check_refused("key", "cannot be opened", "a file that cannot be opened is said to be so");
+	check_refused("key", "could not open", "a file that cannot be opened is said to be so");
 }
 
 static void
@@ -102,14 +102,14 @@ test_names(void)
 {
 	char name[65];
 
-	check_refused("", "no name", "no text is no name");
-	check_refused("../passwd", "no name", "a name leaves no folder");
-	check_refused("Key", "no name", "a name has no capitals");
+	check_refused("", "not a valid name", "no text is no name");
+	check_refused("../passwd", "not a valid name", "a name leaves no folder");
+	check_refused("Key", "not a valid name", "a name has no capitals");
 	memset(name, 'a', 64);
 	name[64] = '\0';
-	check_refused(name, "no name", "nor 64 characters");
+	check_refused(name, "not a valid name", "nor 64 characters");
 	name[63] = '\0';
-	check_refused(name, "neither a file", "but 63");
+	check_refused(name, "has no file", "but 63");
 }
 
 int

@@ -132,7 +132,7 @@ talk_for_ever(Stub *stub, int fd, int number)
 }
 
 static void
-check_stub(StubScript script, LlmqTransferEnd end, LlmqRelayOutcome outcome, const char *words,
+check_stub(StubScript script, LlmqTransferEnd end, LlmqSendOutcome outcome, const char *words,
 		   const char *sentence)
 {
 	Stub stub;
@@ -156,19 +156,19 @@ test_stubs(void)
 	Stub stub;
 	Mail mail;
 
-	check_stub(refuse_greeting, LLMQ_END_NOT_SENT, LLMQ_RELAY_RETRY,
+	check_stub(refuse_greeting, LLMQ_END_NOT_SENT, LLMQ_SEND_RETRY,
 			   "refused the session: 554 no not you", "a refused greeting is tried again");
-	check_stub(speak_http, LLMQ_END_NO_RESPONSE, LLMQ_RELAY_RETRY, "does not speak SMTP",
+	check_stub(speak_http, LLMQ_END_NO_RESPONSE, LLMQ_SEND_RETRY, "does not speak SMTP",
 			   "what is not SMTP is noticed");
-	check_stub(close_after_mail, LLMQ_END_NO_RESPONSE, LLMQ_RELAY_RETRY, "before the message",
+	check_stub(close_after_mail, LLMQ_END_NO_RESPONSE, LLMQ_SEND_RETRY, "before the message",
 			   "a connection that is closed is tried again");
-	check_stub(close_after_message, LLMQ_END_NO_RESPONSE, LLMQ_RELAY_RETRY, "after the message",
+	check_stub(close_after_message, LLMQ_END_NO_RESPONSE, LLMQ_SEND_RETRY, "after the message",
 			   "one that is closed on the message is not used again at once");
-	check_stub(refuse_early, LLMQ_END_COMPLETE, LLMQ_RELAY_DEAD, "552 too much",
+	check_stub(refuse_early, LLMQ_END_COMPLETE, LLMQ_SEND_DEAD, "552 too much",
 			   "a message may be refused before it is whole");
 
 	stub_start(&stub, never_quit);
-	check_mail(&mail, "smtp", stub.port, &hello, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", stub.port, &hello, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "the end of a session is not waited for");
 	ok(await(&stub.marks, 3), "... but QUIT is said, and the connection is closed");
 	mail_free(&mail);
@@ -197,7 +197,7 @@ test_large(void)
 	email.text = text;
 	email.text_len = LARGE_TEXT;
 	stub_start(&stub, take_large);
-	check_mail(&mail, "smtp", stub.port, &email, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", stub.port, &email, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "a mail that does not fit into the socket is sent");
 	is_int(atomic_load(&stub.marks), (int64_t) (mail.request.message_len + dots + 3),
 		   "... whole, with its dots doubled");
@@ -218,7 +218,7 @@ test_nobody_there(void)
 	bind(fd, (struct sockaddr *) &address, sizeof(address));
 	getsockname(fd, (struct sockaddr *) &address, &len);
 	check_mail(&mail, "smtp", ntohs(address.sin_port), &hello, ann, LLMQ_END_NOT_SENT,
-			   LLMQ_RELAY_RETRY, "where nobody listens it is tried again");
+			   LLMQ_SEND_RETRY, "where nobody listens it is tried again");
 	ok(strstr(mail.verdict.message, "could not be sent") != NULL, "... and said so");
 	mail_free(&mail);
 	close(fd);

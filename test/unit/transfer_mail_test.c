@@ -149,7 +149,7 @@ test_plain(void)
 	Mail mail;
 	char length[64];
 
-	check_mail(&mail, "smtp", server.plain, &hello, to, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", server.plain, &hello, to, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "a mail is sent without TLS where there is none");
 	ok(mail.verdict.message == NULL, "... and nothing is to be said");
 	hear_fact("from");
@@ -166,12 +166,12 @@ test_starttls(void)
 {
 	Mail mail;
 
-	check_mail(&mail, "smtp", server.starttls, &hello, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", server.starttls, &hello, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "a mail without a login is sent where TLS is offered");
 	hear_fact("from");
 	ok(says("\"tls\": true") && says("\"login\": null"), "... with TLS");
 	mail_free(&mail);
-	check_mail(&mail, "smtp", server.starttls, &with_login, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", server.starttls, &with_login, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "a mail with a login is sent where TLS is offered");
 	hear_fact("robot");
 	ok(!says("from") && says("\"tls\": true"), "... and the login is sent over TLS");
@@ -185,7 +185,7 @@ test_smtps(void)
 {
 	Mail mail;
 
-	check_mail(&mail, "smtps", server.smtps, &with_login, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtps", server.smtps, &with_login, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "a mail is sent over TLS from the start");
 	hear_fact("from");
 	ok(says("\"login\": \"robot\""), "... with its login");
@@ -197,18 +197,18 @@ test_wrong_password(void)
 {
 	LlmqEmail email = with_login;
 	Mail mail;
-	LlmqRelayVerdict verdict;
+	LlmqSendVerdict verdict;
 
 	email.secret = "robot:wrongword";
 	verdict = check_mail(&mail, "smtps", server.smtps, &email, ann, LLMQ_END_NOT_SENT,
-						 LLMQ_RELAY_RETRY, "a wrong password may be mended: tried again");
+						 LLMQ_SEND_RETRY, "a wrong password may be mended: tried again");
 	is_int(verdict.code, 535, "... with the server's code");
 	ok(strstr(verdict.message, "refused the session: 535") != NULL &&
 		   strstr(verdict.message, "wrongword") == NULL,
 	   "... and words, without the password");
 	hear_fact("robot");
 	mail_free(&mail);
-	check_mail(&mail, "smtps", server.smtps, &hello, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_DEAD,
+	check_mail(&mail, "smtps", server.smtps, &hello, ann, LLMQ_END_COMPLETE, LLMQ_SEND_DEAD,
 			   "a server that wants a login refuses a mail without one");
 	is_int(mail.verdict.code, 530, "... with its code");
 	mail_free(&mail);
@@ -219,11 +219,11 @@ test_no_password_in_clear(void)
 {
 	Mail mail;
 
-	check_mail(&mail, "smtp", server.open, &with_login, ann, LLMQ_END_NOT_SENT, LLMQ_RELAY_RETRY,
+	check_mail(&mail, "smtp", server.open, &with_login, ann, LLMQ_END_NOT_SENT, LLMQ_SEND_RETRY,
 			   "where no TLS is offered a password is not sent");
 	ok(strstr(mail.verdict.message, "does not offer TLS") != NULL, "... and said why");
 	mail_free(&mail);
-	check_mail(&mail, "smtp", server.open, &hello, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", server.open, &hello, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "... but a mail without one is");
 	hear_fact("login");
 	ok(says("from") && says("\"login\": null"), "... and no login came before it");
@@ -238,11 +238,11 @@ test_stranger(void)
 
 	memcpy(kept, authority, sizeof(kept));
 	authority[0] = '\0';
-	check_mail(&mail, "smtps", server.smtps, &with_login, ann, LLMQ_END_NOT_SENT, LLMQ_RELAY_RETRY,
+	check_mail(&mail, "smtps", server.smtps, &with_login, ann, LLMQ_END_NOT_SENT, LLMQ_SEND_RETRY,
 			   "a certificate that nobody vouches for is not accepted");
 	ok(strstr(mail.verdict.message, "certificate") != NULL, "... and said so");
 	mail_free(&mail);
-	check_mail(&mail, "smtp", server.starttls, &hello, ann, LLMQ_END_NOT_SENT, LLMQ_RELAY_RETRY,
+	check_mail(&mail, "smtp", server.starttls, &hello, ann, LLMQ_END_NOT_SENT, LLMQ_SEND_RETRY,
 			   "... nor where TLS is turned to");
 	mail_free(&mail);
 	memcpy(authority, kept, sizeof(kept));
@@ -257,21 +257,21 @@ test_recipients(void)
 										"later@example.org"};
 	static const char *const refused[] = {"refused@example.org", NULL};
 	Mail mail;
-	LlmqRelayVerdict verdict;
+	LlmqSendVerdict verdict;
 
 	verdict = check_mail(&mail, "smtp", server.plain, &hello, mixed, LLMQ_END_COMPLETE,
-						 LLMQ_RELAY_RETRY, "a refused recipient does not stop the others");
+						 LLMQ_SEND_RETRY, "a refused recipient does not stop the others");
 	hear_fact("from");
 	ok(says("\"to\": [\"ann@example.org\"]"), "... who get it");
 	ok(verdict.remaining_count == 1 && strcmp(verdict.remaining[0], "later@example.org") == 0,
 	   "... and whoever was refused for a while is left");
 	is_string(
 		verdict.message,
-		"The server took the message, but not for all recipients: refused@example.org (550 "
+		"The server accepted the message, but not for all recipients: refused@example.org (550 "
 		"5.1.1 no such user 5.1.1 look elsewhere), later@example.org (451 4.2.0 mailbox busy)",
 		"... and each is named with the server's words");
 	mail_free(&mail);
-	check_mail(&mail, "smtp", server.plain, &hello, refused, LLMQ_END_COMPLETE, LLMQ_RELAY_DEAD,
+	check_mail(&mail, "smtp", server.plain, &hello, refused, LLMQ_END_COMPLETE, LLMQ_SEND_DEAD,
 			   "where all are refused nothing is sent");
 	mail_free(&mail);
 }
@@ -283,19 +283,17 @@ test_whole_refusals(void)
 	{
 		const char *sender;
 		const char *to;
-		LlmqRelayOutcome outcome;
+		LlmqSendOutcome outcome;
 		int code;
 		const char *sentence;
 	} refusals[] = {
-		{"later@example.com", "ann@example.org", LLMQ_RELAY_RETRY, 451,
-		 "greylisting is waited out"},
-		{"refused@example.com", "ann@example.org", LLMQ_RELAY_DEAD, 550,
-		 "a refused sender is dead"},
-		{NULL, "data-later@example.org", LLMQ_RELAY_RETRY, 451,
+		{"later@example.com", "ann@example.org", LLMQ_SEND_RETRY, 451, "greylisting is waited out"},
+		{"refused@example.com", "ann@example.org", LLMQ_SEND_DEAD, 550, "a refused sender is dead"},
+		{NULL, "data-later@example.org", LLMQ_SEND_RETRY, 451,
 		 "a message refused for a while is tried again"},
-		{NULL, "data-refused@example.org", LLMQ_RELAY_DEAD, 554,
+		{NULL, "data-refused@example.org", LLMQ_SEND_DEAD, 554,
 		 "a message refused for good is dead"},
-		{NULL, "closing@example.org", LLMQ_RELAY_RETRY, 421, "a server that closes is tried again"},
+		{NULL, "closing@example.org", LLMQ_SEND_RETRY, 421, "a server that closes is tried again"},
 	};
 
 	for (size_t i = 0; i < sizeof(refusals) / sizeof(refusals[0]); i++)
@@ -325,7 +323,7 @@ test_hangs(void)
 	mail_begin(&mail, "smtp", server.plain, &hello, to);
 	ok(mail_start(&mail, &idle) && mail_run(&mail) && mail.result.end == LLMQ_END_TIMEOUT,
 	   "a server that does not answer is left when it has been silent for too long");
-	is_int(mail.verdict.outcome, LLMQ_RELAY_RETRY, "... and tried again");
+	is_int(mail.verdict.outcome, LLMQ_SEND_RETRY, "... and tried again");
 	mail_free(&mail);
 	mail_begin(&mail, "smtp", server.plain, &hello, to);
 	ok(mail_start(&mail, &attempt) && mail_run(&mail) && mail.result.end != LLMQ_END_COMPLETE,
@@ -339,11 +337,11 @@ test_dies(void)
 	static const char *const to[] = {"dies@example.org", NULL};
 	Mail mail;
 
-	check_mail(&mail, "smtp", server.plain, &hello, to, LLMQ_END_NO_RESPONSE, LLMQ_RELAY_RETRY,
+	check_mail(&mail, "smtp", server.plain, &hello, to, LLMQ_END_NO_RESPONSE, LLMQ_SEND_RETRY,
 			   "a server that dies on the message is tried again");
 	ok(hear_fact("dies"), "... which it had got");
 	mail_free(&mail);
-	check_mail(&mail, "smtp", server.plain, &hello, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", server.plain, &hello, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "... later");
 	hear_fact("e");
 	ok(says("\"from\""), "... and had not got it again meanwhile");
@@ -384,7 +382,7 @@ test_nobody_waits(void)
 	while (call.results < 1 && now_us() < limit)
 		turn(&mail, &call, 1000000);
 	is_int(call.result.end, LLMQ_END_COMPLETE, "... and its slot serves a call");
-	check_mail(&mail, "smtp", server.plain, &hello, ann, LLMQ_END_COMPLETE, LLMQ_RELAY_SENT,
+	check_mail(&mail, "smtp", server.plain, &hello, ann, LLMQ_END_COMPLETE, LLMQ_SEND_SENT,
 			   "... and another mail");
 	hear_fact("from");
 	mail_free(&mail);

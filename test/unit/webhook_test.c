@@ -260,7 +260,7 @@ test_memory(void)
 
 /* -- The answer -------------------------------------------------------------------- */
 
-static LlmqRelayVerdict verdict;
+static LlmqSendVerdict verdict;
 
 /* Judges an answer; headers and body may be NULL. */
 static void
@@ -286,24 +286,24 @@ static void
 test_verdicts(void)
 {
 	judge(204, NULL, NULL, NULL, LLMQ_END_COMPLETE);
-	ok(verdict.outcome == LLMQ_RELAY_SENT && verdict.message == NULL && verdict.code == 204,
+	ok(verdict.outcome == LLMQ_SEND_SENT && verdict.message == NULL && verdict.code == 204,
 	   "a 2xx is sent");
 	judge(200, NULL, NULL, "o", LLMQ_END_RESET);
-	is_int(verdict.outcome, LLMQ_RELAY_SENT, "a 2xx is sent whatever became of its body");
+	is_int(verdict.outcome, LLMQ_SEND_SENT, "a 2xx is sent whatever became of its body");
 	judge(410, "Retry-After", "9", "bye", LLMQ_END_COMPLETE);
-	ok(verdict.outcome == LLMQ_RELAY_DEAD && verdict.disable, "a 410 is dead, and disables");
+	ok(verdict.outcome == LLMQ_SEND_DEAD && verdict.disable, "a 410 is dead, and disables");
 	is_string(verdict.message, "The receiver answered 410, gone: bye", "... and says so");
 	is_int(verdict.retry_after_us, -1, "... and has no wish");
 	judge(302, "Retry-After", "9", NULL, LLMQ_END_COMPLETE);
-	ok(verdict.outcome == LLMQ_RELAY_RETRY && !verdict.disable, "a redirect is tried again");
+	ok(verdict.outcome == LLMQ_SEND_RETRY && !verdict.disable, "a redirect is tried again");
 	is_string(verdict.message,
 			  "The receiver answered 302, a redirect, and redirects are not followed",
 			  "... and said not to be followed");
 	judge(400, NULL, NULL, "no", LLMQ_END_COMPLETE);
-	is_int(verdict.outcome, LLMQ_RELAY_RETRY, "a 4xx is tried again");
+	is_int(verdict.outcome, LLMQ_SEND_RETRY, "a 4xx is tried again");
 	is_string(verdict.message, "The receiver answered 400: no", "... with the body's words");
 	judge(0, NULL, NULL, NULL, LLMQ_END_NOT_SENT);
-	is_int(verdict.outcome, LLMQ_RELAY_RETRY, "what could not be sent is tried again");
+	is_int(verdict.outcome, LLMQ_SEND_RETRY, "what could not be sent is tried again");
 	is_string(verdict.message, "The message could not be sent: the detail", "... with the detail");
 	judge(0, NULL, NULL, NULL, LLMQ_END_TIMEOUT);
 	is_string(verdict.message, "The receiver did not answer in time: the detail",
@@ -312,7 +312,7 @@ test_verdicts(void)
 	is_string(verdict.message, "The delivery was interrupted: the detail",
 			  "what we broke off ourselves is said to be so");
 	judge(103, NULL, NULL, NULL, LLMQ_END_NO_RESPONSE);
-	ok(verdict.outcome == LLMQ_RELAY_RETRY && verdict.code == 0, "an interim answer is none");
+	ok(verdict.outcome == LLMQ_SEND_RETRY && verdict.code == 0, "an interim answer is none");
 }
 
 static void

@@ -17,10 +17,10 @@ use constant RESTART_LIMIT => 60;
 use constant IN_RECOVERY => 0.03;
 
 # Of each fault its weight.  All but the last two restart the server, or all its processes.
-my @faults = (worker => 30, settler => 8, backend => 20, launcher => 3, auxiliary => 5, autovacuum => 2, postmaster => 10,
+my @faults = (worker => 30, 'callback worker' => 8, backend => 20, launcher => 3, auxiliary => 5, autovacuum => 2, postmaster => 10,
 	immediate => 10, provider => 6, stopped => 6);
 
-my %titles = (worker => qr/^postgres: llmq worker/, settler => qr/^postgres: llmq settler/, launcher => qr/^postgres: llmq launcher/,
+my %titles = (worker => qr/^postgres: llmq worker/, 'callback worker' => qr/^postgres: llmq callback worker/, launcher => qr/^postgres: llmq launcher/,
 	backend => qr/^postgres: \S+ (?:app|other) \[local\]/, autovacuum => qr/^postgres: autovacuum worker/,
 	auxiliary => qr/^postgres: (?:checkpointer|background writer|walwriter|autovacuum launcher)/);
 
@@ -175,12 +175,12 @@ sub provider
 sub stopped
 {
 	my ($self) = @_;
-	my $victim = $self->victim($self->{chance}->is(0.8) ? 'worker' : 'settler') // return;
+	my $victim = $self->victim($self->{chance}->is(0.8) ? 'worker' : 'callback worker') // return;
 	my $time = $self->{chance}->is(0.85) ? $self->{chance}->between(0.1, 4) : $self->{chance}->between(15, 22);
 	kill 'STOP', $victim->[0] or return;
 	sleep $time;
 	kill 'CONT', $victim->[0];
-	$self->record($victim->[1] =~ /settler/ ? 'settler' : 'worker', $victim->[0], 'STOP', sprintf 'continued after %.1f s', $time);
+	$self->record($victim->[1] =~ /callback worker/ ? 'callback worker' : 'worker', $victim->[0], 'STOP', sprintf 'continued after %.1f s', $time);
 	return;
 }
 

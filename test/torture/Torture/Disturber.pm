@@ -90,7 +90,7 @@ sub interrupt
 {
 	my ($self) = @_;
 	my $how = $self->{chance}->one_of('pg_cancel_backend', 'pg_terminate_backend');
-	my $which = $self->{chance}->one_of('llmq worker', 'llmq settler', 'llmq launcher', 'client backend');
+	my $which = $self->{chance}->one_of('llmq worker', 'llmq callback worker', 'llmq launcher', 'client backend');
 	$self->sql("SELECT $how(pid) FROM pg_stat_activity WHERE backend_type = '$which' AND pid <> pg_backend_pid() ORDER BY pid LIMIT 1");
 	return;
 }

@@ -486,13 +486,13 @@ sub wait_for_programs
 	}, 20, "$count programs work");
 }
 
-# Waits until the settler of the database runs, and returns its process id.
-sub wait_for_settler
+# Waits until the callback worker of the database runs, and returns its process id.
+sub wait_for_callback_worker
 {
 	my ($self) = @_;
 	return LlmqTest::wait_for(sub {
-		$self->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'llmq settler' AND datname = current_database()});
-	}, 20, 'a settler serves the database');
+		$self->sql(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'llmq callback worker' AND datname = current_database()});
+	}, 20, 'a callback worker serves the database');
 }
 
 # Waits until a worker serves the database, and returns its process id.

@@ -16,7 +16,7 @@ use LlmqTest::Documents;
 our @EXPORT_OK = qw(comments_of code_of find_missing sources);
 
 # Words that others have made: TLS, libcurl, W3C Trace Context, OpenAI, SQL and the environment.
-my %foreign = map { $_ => 1 } qw(close_notify CURL_ERROR_SIZE trace_id parent_id previous_response_id session_user no_proxy);
+my %foreign = map { $_ => 1 } qw(close_notify CURL_ERROR_SIZE curl_easy_escape curl_getdate curl_mime trace_id parent_id previous_response_id session_user no_proxy);
 
 my $c_parts = qr{(/\*.*?\*/|//[^\n]*)|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')}s;
 my $file_name = qr{(?<![\w/.*<>-])[\w-][\w/.-]*\.(?:c|h|sql|pl|pm|py|mjs|md)(?!\w)};

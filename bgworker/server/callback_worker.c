@@ -1,15 +1,16 @@
 /*
- * settler.c
- *		The process of a database that settles answers which an on_complete waits for.
+ * callback_worker.c
+ *		The callback worker: the process of a database that settles answers of jobs with an
+ *		on_complete.
  *
  * A user's function may be slow, and may fail.  So the worker leaves such answers in
- * llmq.answer and goes on with its calls; here each is settled in a transaction of its
- * own: result, attempts, outbox messages, the function, and the end of the answer's row,
- * together or not at all.  What fails is rolled back, noted in another transaction
+ * llmq.answer and goes on with its calls.  Here each answer is settled in a transaction of its
+ * own: result, attempts, outbox messages, the function, and the removal of the answer's row,
+ * all or nothing.  A failure is rolled back, recorded in another transaction
  * (llmq_internal.settler_fail), and tried again later.
  *
- * Nothing in memory is a fact: killed at any instruction, its successor goes on from the
- * table.  There is one in each database, so one answer is in one hand.
+ * Memory is only a cache: if the process is killed at any instruction, its successor goes on
+ * from the table.  Each database has one callback worker, so no two handle the same answer.
  */
 #include "postgres.h"
 
@@ -35,47 +36,50 @@
 #include "extension/settings.h"
 #include "extension/shared.h"
 #include "server/host.h"
-#include "server/settler.h"
+#include "server/callback_worker.h"
 #include "core/store.h"
 #include "server/transaction.h"
 
-/* Answers that one look brings: more would be old news by the time they are settled. */
+/*
+ * The most answers that one look returns; more would be out of date by the time they are
+ * settled.
+ */
 #define MAX_ANSWERS 100
 
 /*
- * An idle settler looks once in so many of llmq.poll_interval.  Its latch is set by sessions
- * of this very server, and the worker beside it polls already.
+ * An idle callback worker looks once in so many times llmq.poll_interval.  That is enough,
+ * since its latch is set by sessions of the same server, and the worker polls too.
  */
 #define IDLE_INTERVALS 10
 
-/* When to look again at answers that are in other hands (llmq.cancel). */
+/* When to look again at answers that others have locked (llmq.cancel). */
 #define HELD_RETRY_US 100000
 
-/* When to try again after a look, or the noting of a failure, has failed itself. */
+/* When to try again after a failed look, or a failure that could not be recorded. */
 #define TROUBLE_RETRY_US 1000000
 
-typedef struct Settler
+typedef struct CallbackWorker
 {
 	LlmqHost host;
 	MemoryContext context; /* of one round */
-	int64 look_at_us;	   /* when something is due; PG_INT64_MAX: when woken */
-	bool in_trouble;	   /* it has been said in the log */
+	int64 look_at_us;	   /* when something is due; PG_INT64_MAX: only when woken */
+	bool in_trouble;	   /* the log has said so */
 	bool leaving;
-} Settler;
+} CallbackWorker;
 
-/* The answer that is being settled, for note_stubborn(). */
+/* The job whose answer is being settled, for note_stubborn(). */
 static pg_uuid_t current_job;
 
 /* What one look has found. */
 typedef struct Look
 {
-	Settler *settler;
+	CallbackWorker *worker;
 	int count;
 	pg_uuid_t jobs[MAX_ANSWERS];
-	int64 due_in_us; /* of the next one; -1: none */
+	int64 due_in_us; /* in how long the next one is due; -1: none */
 } Look;
 
-/* An answer on its way. */
+/* An answer that is being settled. */
 typedef struct Settling
 {
 	const pg_uuid_t *job;
@@ -83,52 +87,52 @@ typedef struct Settling
 	bool called; /* its function has been called */
 	LlmqCallback callback;
 	const char *message; /* of the failure */
-	bool counted;		 /* the failure was not one that passes */
+	bool counted;		 /* the failure counts, because it was not transient */
 } Settling;
 
 static void note_stubborn(int code, Datum unused);
-static void fail_stubborn(Settler *settler);
-static void rest(Settler *settler);
-static bool look_around(Settler *settler);
-static void work(Settler *settler);
-static void plan_next_look(Settler *settler, const Look *found, int settled);
-static bool settle(Settler *settler, const pg_uuid_t *job);
+static void fail_stubborn(CallbackWorker *worker);
+static void rest(CallbackWorker *worker);
+static bool look_around(CallbackWorker *worker);
+static void work(CallbackWorker *worker);
+static void plan_next_look(CallbackWorker *worker, const Look *found, int settled);
+static bool settle(CallbackWorker *worker, const pg_uuid_t *job);
 static void look(void *argument);
 static void settle_in_transaction(void *argument);
 static void read_callback(Settling *settling);
-static void note_failure(Settler *settler, Settling *settling, const ErrorData *error);
+static void note_failure(CallbackWorker *worker, Settling *settling, const ErrorData *error);
 static void fail_in_transaction(void *argument);
 static void begin_statements(void);
 static void end_statements(void);
 static void execute(const char *columns, const char *call, int count, Oid *types, Datum *values);
-static void complain(Settler *settler, const ErrorData *error);
+static void complain(CallbackWorker *worker, const ErrorData *error);
 static int64 add_time(int64 time_us, int64 span_us);
 
 void
-llmq_settler_main(Datum database)
+llmq_callback_worker_main(Datum database)
 {
-	Settler settler = {0};
+	CallbackWorker worker = {0};
 
 	llmq_transaction_install_signals(true);
 	llmq_callback_prepare();
 	BackgroundWorkerUnblockSignals();
-	llmq_host_begin(&settler.host, database);
-	settler.context =
-		AllocSetContextCreate(TopMemoryContext, "llmq settler round", ALLOCSET_DEFAULT_SIZES);
+	llmq_host_begin(&worker.host, database);
+	worker.context = AllocSetContextCreate(TopMemoryContext, "llmq callback worker round",
+										   ALLOCSET_DEFAULT_SIZES);
 	before_shmem_exit(note_stubborn, (Datum) 0);
-	fail_stubborn(&settler);
+	fail_stubborn(&worker);
 
-	while (look_around(&settler))
+	while (look_around(&worker))
 	{
-		work(&settler);
-		rest(&settler);
+		work(&worker);
+		rest(&worker);
 	}
 	proc_exit(0);
 }
 
 /*
- * A function that catches its cancellation ends the process, and could do so again and
- * again.  So the job is named to the successor, who counts it as a failure.
+ * Leaves the job to the successor, which counts a failure.  A function that catches its
+ * cancellation ends the process, and could otherwise do so again and again.
  */
 static void
 note_stubborn(int code, Datum unused)
@@ -138,52 +142,52 @@ note_stubborn(int code, Datum unused)
 }
 
 static void
-fail_stubborn(Settler *settler)
+fail_stubborn(CallbackWorker *worker)
 {
-	MemoryContext old = MemoryContextSwitchTo(settler->context);
+	MemoryContext old = MemoryContextSwitchTo(worker->context);
 	pg_uuid_t job;
 
-	if (llmq_shared_take_stubborn(settler->host.database, &job))
+	if (llmq_shared_take_stubborn(worker->host.database, &job))
 	{
 		ErrorData failure = {.sqlerrcode = ERRCODE_QUERY_CANCELED,
 							 .message = "on_complete went on after it was cancelled, so that its "
 										"process had to be ended"};
 		Settling settling = {.job = &job, .called = true};
 
-		note_failure(settler, &settling, &failure);
+		note_failure(worker, &settling, &failure);
 	}
 	MemoryContextSwitchTo(old);
-	MemoryContextReset(settler->context);
+	MemoryContextReset(worker->context);
 }
 
 /* ---- Turns -------------------------------------------------------------------------- */
 
 static void
-rest(Settler *settler)
+rest(CallbackWorker *worker)
 {
 	static uint32 wait_event = 0;
-	int64 until = Min(settler->look_at_us, settler->host.tick_at_us);
+	int64 until = Min(worker->look_at_us, worker->host.tick_at_us);
 	int64 timeout = Max(until - llmq_host_clock(), 0);
 	int events;
 
 	pgstat_report_activity(STATE_IDLE, "waits for answers to settle");
 	events = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					   (long) ((timeout + 999) / 1000),
-					   llmq_compat_wait_event(&wait_event, "LlmqSettlerMain"));
+					   llmq_compat_wait_event(&wait_event, "LlmqCallbackWorkerMain"));
 	if (events & WL_LATCH_SET)
 	{
 		ResetLatch(MyLatch);
-		settler->look_at_us = 0;
+		worker->look_at_us = 0;
 	}
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* Whether to go on. */
+/* Checks whether to go on; returns false if the process should leave. */
 static bool
-look_around(Settler *settler)
+look_around(CallbackWorker *worker)
 {
 	bool ticked;
-	const char *reason = llmq_host_why_leave(&settler->host, false, &ticked);
+	const char *reason = llmq_host_why_leave(&worker->host, false, &ticked);
 
 	if (ConfigReloadPending)
 	{
@@ -192,66 +196,66 @@ look_around(Settler *settler)
 	}
 	if (reason != NULL)
 	{
-		ereport(DEBUG1, (errmsg_internal("llmq's settler stops: %s", reason)));
-		settler->leaving = true;
+		ereport(DEBUG1, (errmsg_internal("llmq's callback worker stops: %s", reason)));
+		worker->leaving = true;
 	}
-	return !settler->leaving;
+	return !worker->leaving;
 }
 
-/* Settles what is due, if it is time to look. */
+/* Looks for due answers, if it is time, and settles them. */
 static void
-work(Settler *settler)
+work(CallbackWorker *worker)
 {
-	MemoryContext old = MemoryContextSwitchTo(settler->context);
-	Look found = {.settler = settler, .due_in_us = -1};
+	MemoryContext old = MemoryContextSwitchTo(worker->context);
+	Look found = {.worker = worker, .due_in_us = -1};
 	int64 now = llmq_host_clock();
 	ErrorData *error;
 	int settled = 0;
 	int i;
 
-	if (now >= settler->look_at_us)
+	if (now >= worker->look_at_us)
 	{
-		settler->look_at_us = add_time(now, (int64) llmq_poll_interval * 1000 * IDLE_INTERVALS);
-		error = llmq_transaction_run(look, &found, settler->context);
+		worker->look_at_us = add_time(now, (int64) llmq_poll_interval * 1000 * IDLE_INTERVALS);
+		error = llmq_transaction_run(look, &found, worker->context);
 		if (error != NULL)
-			complain(settler, error);
+			complain(worker, error);
 		else
-			settler->in_trouble = false;
-		for (i = 0; i < found.count && look_around(settler); i++)
-			settled += settle(settler, &found.jobs[i]);
-		plan_next_look(settler, &found, settled);
+			worker->in_trouble = false;
+		for (i = 0; i < found.count && look_around(worker); i++)
+			settled += settle(worker, &found.jobs[i]);
+		plan_next_look(worker, &found, settled);
 		pgstat_report_stat(false);
 	}
 	MemoryContextSwitchTo(old);
-	MemoryContextReset(settler->context);
+	MemoryContextReset(worker->context);
 }
 
-/* After trouble its time stands already. */
+/* Sets the time of the next look; after an error it is already set. */
 static void
-plan_next_look(Settler *settler, const Look *found, int settled)
+plan_next_look(CallbackWorker *worker, const Look *found, int settled)
 {
 	int64 span = found->due_in_us >= 0 ? found->due_in_us : PG_INT64_MAX;
 
-	if (settler->in_trouble)
+	if (worker->in_trouble)
 		return;
-	/* What the functions waited for may have used up our wake-ups. */
+	/* Waits inside of the functions may have consumed our wake-ups. */
 	if (found->count > 0)
 		span = Min(span, settled > 0 ? 0 : HELD_RETRY_US);
-	settler->look_at_us = Min(settler->look_at_us, add_time(llmq_host_clock(), span));
+	worker->look_at_us = Min(worker->look_at_us, add_time(llmq_host_clock(), span));
 }
 
-/* Settles one answer, or notes that it could not be; false if it was not there for us. */
+/* Settles one answer, or records that it failed; false if the answer was not available. */
 static bool
-settle(Settler *settler, const pg_uuid_t *job)
+settle(CallbackWorker *worker, const pg_uuid_t *job)
 {
 	Settling settling = {.job = job};
 	ErrorData *error;
 
 	current_job = *job;
 	LLMQ_DEBUG_POINT("answer-begun");
-	error = llmq_transaction_run(settle_in_transaction, &settling, settler->context);
+	error = llmq_transaction_run(settle_in_transaction, &settling, worker->context);
 	if (error != NULL)
-		note_failure(settler, &settling, error);
+		note_failure(worker, &settling, error);
 	else if (settling.found)
 		LLMQ_DEBUG_POINT("answer-committed");
 	return error != NULL || settling.found;
@@ -312,7 +316,7 @@ settle_in_transaction(void *argument)
 	LLMQ_DEBUG_POINT("answer-uncommitted");
 }
 
-/* Copies the row into the transaction's memory, beyond SPI's. */
+/* Copies the row into the transaction's memory, which outlives SPI's. */
 static void
 read_callback(Settling *settling)
 {
@@ -330,9 +334,12 @@ read_callback(Settling *settling)
 	MemoryContextSwitchTo(old);
 }
 
-/* An ERROR has undone it all: says in another transaction when it is tried again. */
+/*
+ * Records a failure in another transaction, after an ERROR has rolled everything back, and
+ * says when it is tried again.
+ */
 static void
-note_failure(Settler *settler, Settling *settling, const ErrorData *failure)
+note_failure(CallbackWorker *worker, Settling *settling, const ErrorData *failure)
 {
 	const char *sqlstate = unpack_sql_state(failure->sqlerrcode);
 	ErrorData *error;
@@ -345,9 +352,9 @@ note_failure(Settler *settler, Settling *settling, const ErrorData *failure)
 			 failure->context ? errcontext("%s", failure->context) : 0));
 	settling->message = psprintf("%s (SQLSTATE %s)", failure->message, sqlstate);
 	settling->counted = settling->called || !llmq_store_error_passes(sqlstate);
-	error = llmq_transaction_run(fail_in_transaction, settling, settler->context);
+	error = llmq_transaction_run(fail_in_transaction, settling, worker->context);
 	if (error != NULL)
-		complain(settler, error);
+		complain(worker, error);
 }
 
 static void
@@ -389,19 +396,19 @@ execute(const char *columns, const char *call, int count, Oid *types, Datum *val
 
 /* ---- Trouble ------------------------------------------------------------------------ */
 
-/* Something of our own has failed: leaves where the extension is gone, else waits a moment. */
+/* Handles an error in our own code: leaves if the extension is gone, or else waits a moment. */
 static void
-complain(Settler *settler, const ErrorData *error)
+complain(CallbackWorker *worker, const ErrorData *error)
 {
 	if (!llmq_host_has_extension())
 	{
-		llmq_shared_report(settler->host.database, LLMQ_STATUS_ABSENT);
+		llmq_shared_report(worker->host.database, LLMQ_STATUS_ABSENT);
 		proc_exit(0);
 	}
-	ereport(settler->in_trouble ? DEBUG1 : WARNING,
-			(errcode(error->sqlerrcode), errmsg("llmq's settler: %s", error->message)));
-	settler->in_trouble = true;
-	settler->look_at_us = add_time(llmq_host_clock(), TROUBLE_RETRY_US);
+	ereport(worker->in_trouble ? DEBUG1 : WARNING,
+			(errcode(error->sqlerrcode), errmsg("llmq's callback worker: %s", error->message)));
+	worker->in_trouble = true;
+	worker->look_at_us = add_time(llmq_host_clock(), TROUBLE_RETRY_US);
 }
 
 static int64

@@ -1,20 +1,20 @@
 /*
- * relay_verdict.c
- *		Words of receivers, made fit to be stored.
+ * send_verdict.c
+ *		Makes what receivers say fit to be stored.
  */
-#include "messages/relay_verdict.h"
+#include "messages/send_verdict.h"
 
 #include <string.h>
 
 #include "base/buffer.h"
 #include "base/text.h"
 
-/* Room for what cleaning, hiding and masking add to a text of the longest kind. */
+/* Room for what cleaning, hiding and masking add to the longest text. */
 #define WORDS_MAX_BYTES ((size_t) 1 << 20)
 
 const char *
-llmq_relay_message(LlmqArena *arena, const char *sentence, const char *words, size_t len,
-				   const char *secret)
+llmq_send_verdict_message(LlmqArena *arena, const char *sentence, const char *words, size_t len,
+						  const char *secret)
 {
 	LlmqBuffer clean;
 	LlmqBuffer hidden;
@@ -32,7 +32,7 @@ llmq_relay_message(LlmqArena *arena, const char *sentence, const char *words, si
 	if (!clean.failed && !hidden.failed && !masked.failed)
 		message =
 			llmq_arena_printf(arena, "%s%s%.*s", sentence, masked.len > 0 ? ": " : "",
-							  (int) llmq_text_cut(text, masked.len, LLMQ_RELAY_MESSAGE_MAX), text);
+							  (int) llmq_text_cut(text, masked.len, LLMQ_SEND_MESSAGE_MAX), text);
 	llmq_buffer_free(&clean);
 	llmq_buffer_free(&hidden);
 	llmq_buffer_free(&masked);
