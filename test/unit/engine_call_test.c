@@ -18,10 +18,13 @@ test_bad_request(void)
 	store.jobs[1].params = "{\"stream\":true}";
 	run_until_settled(engine, 2);
 	is_string(store.jobs[1].outcome, "dead", "a job of which no request can be made goes dead");
-	is_string(store.jobs[1].error_class, "bad_request", "as a bad request");
-	is_int(store.jobs[1].attempts, 0, "without an attempt");
-	is_string(store.jobs[2].outcome, "succeeded", "and in nobody's way");
-	is_int(atomic_load(&stub.requests), 1, "nothing was sent");
+	is_string(store.jobs[1].error_class, "bad_request",
+			  "a job of which no request can be made ends as a bad request");
+	is_int(store.jobs[1].attempts, 0, "a job of which no request can be made has no attempt");
+	is_string(store.jobs[2].outcome, "succeeded",
+			  "a job of which no request can be made is in nobody's way");
+	is_int(atomic_load(&stub.requests), 1,
+		   "nothing is sent for a job of which no request can be made");
 	stop(engine);
 }
 
@@ -32,14 +35,16 @@ test_deadline(void)
 
 	atomic_store(&answered, OVERLOADED);
 	store.of_queue = ",\"backoff_base\":60000000,\"backoff_cap\":60000000";
-	while (engine->jobs.waiting.count == 0)
+	while (atomic_load(&stub.requests) < 1 || llmq_engine_calls(engine) > 0)
 		turn(engine);
 	moved_us += SECONDS(200); /* the machine slept */
 	run_until_settled(engine, 1);
 	is_string(store.jobs[1].outcome, "retry",
 			  "a job that waited past its deadline makes no further attempt");
-	is_string(store.jobs[1].error_class, "deadline_exceeded", "its delivery ends for that reason");
-	is_int(store.jobs[1].attempts, 1, "with the attempts that were made");
+	is_string(store.jobs[1].error_class, "deadline_exceeded",
+			  "a delivery past its deadline ends for that reason");
+	is_int(store.jobs[1].attempts, 1,
+		   "a delivery past its deadline keeps the attempts that were made");
 	stop(engine);
 }
 
@@ -47,13 +52,12 @@ static void
 test_long_retry_hint(void)
 {
 	LlmqEngine *engine = start(true, 1);
-	const LlmqEndpointLimits *limits;
+	int64_t until;
 
 	atomic_store(&answered, "HTTP/1.1 429 No\r\nRetry-After: 2592000\r\nContent-Length: 0\r\n\r\n");
 	run_until_settled(engine, 1);
-	limits = llmq_jobs_limits_of(&engine->jobs, llmq_config_endpoint(engine->core.config, "e"));
-	ok(limits->paused_until_us > 0 &&
-		   limits->paused_until_us <= read_clock().mono_us + LLMQ_RETRY_HINT_WAIT_MAX_US,
+	until = gate_of(engine, "e")->paused_until_us;
+	ok(until > 0 && until <= read_clock().mono_us + LLMQ_RETRY_HINT_WAIT_MAX_US,
 	   "an endpoint that asks to be left alone for a month is left alone for a day");
 	stop(engine);
 }
@@ -78,12 +82,13 @@ test_no_descriptors(void)
 	take_descriptors(&old);
 	while (strstr(last_log, "no call was made") == NULL)
 		turn(engine);
-	is_int(engine->jobs.table.count, 1,
+	is_int(llmq_engine_jobs(engine), 1,
 		   "a job stays in hand that the machine has no descriptor for");
 	setrlimit(RLIMIT_NOFILE, &old);
 	run_until_settled(engine, 1);
-	is_string(store.jobs[1].outcome, "succeeded", "and is called when there is one");
-	is_int(store.jobs[1].attempts, 1, "which is its first attempt");
+	is_string(store.jobs[1].outcome, "succeeded",
+			  "a job is called as soon as the machine has a descriptor for it");
+	is_int(store.jobs[1].attempts, 1, "a call that could not be made is no attempt");
 	stop(engine);
 }
 
@@ -101,7 +106,8 @@ test_no_descriptors_left(void)
 	run_until_settled(engine, 1);
 	setrlimit(RLIMIT_NOFILE, &old);
 	is_string(store.jobs[1].outcome, "retry", "a worker that leaves waits for no descriptor");
-	is_string(store.jobs[1].error_class, "interrupted", "it gives the job back");
+	is_string(store.jobs[1].error_class, "interrupted",
+			  "a worker that leaves gives back the job that has no descriptor");
 	stop(engine);
 }
 
@@ -119,8 +125,10 @@ test_drained(void)
 	run_until_settled(engine, 1);
 	is_string(store.jobs[1].outcome, "retry",
 			  "a call that fails while the worker leaves is its last");
-	is_string(store.jobs[1].error_class, "overloaded", "another worker goes on, and knows why");
-	is_int(store.jobs[1].attempts, 1, "from the attempts that there were");
+	is_string(store.jobs[1].error_class, "overloaded",
+			  "whoever goes on with a job that was given back knows why its last call failed");
+	is_int(store.jobs[1].attempts, 1,
+		   "whoever goes on with a job that was given back knows its attempts");
 	stop(engine);
 }
 
@@ -159,12 +167,13 @@ test_cost(void)
 			   "llmq_cost_total{endpoint=\"e\"} 3\n", "a call costs what its tokens do");
 	check_cost("{\"prompt_tokens\":1000000,\"completion_tokens\":0,"
 			   "\"prompt_tokens_details\":{\"cached_tokens\":400000}}",
-			   "llmq_cost_total{endpoint=\"e\"} 1.6\n", "cached ones have a price of their own");
+			   "llmq_cost_total{endpoint=\"e\"} 1.6\n", "cached tokens have a price of their own");
 	check_cost("{\"prompt_tokens\":1000000,\"completion_tokens\":0,"
 			   "\"prompt_tokens_details\":{\"cached_tokens\":4000000}}",
-			   "llmq_cost_total{endpoint=\"e\"} 1\n", "no more are cached than were sent");
+			   "llmq_cost_total{endpoint=\"e\"} 1\n",
+			   "no more tokens count as cached than were sent");
 	check_cost("{\"completion_tokens\":5}", "llmq_calls_total{endpoint=\"e\"",
-			   "what nobody has counted costs nothing that is known");
+			   "tokens that nobody has counted cost nothing");
 }
 
 static void

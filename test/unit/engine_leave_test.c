@@ -6,24 +6,6 @@
 
 #include "engine_jobs.h"
 
-static void
-run_until(LlmqEngine *engine, const int *count, int wanted)
-{
-	int64_t limit = now_us() + HANG_US;
-
-	while (*count < wanted && now_us() < limit)
-		turn(engine);
-}
-
-static void
-run_until_stopped(LlmqEngine *engine)
-{
-	int64_t limit = now_us() + HANG_US;
-
-	while (llmq_engine_state(engine) != LLMQ_ENGINE_STOPPED && now_us() < limit)
-		turn(engine);
-}
-
 /* A job whose call is not answered. */
 static LlmqEngine *
 start_calling(void)
@@ -34,15 +16,6 @@ start_calling(void)
 	while (atomic_load(&stub.requests) < 1)
 		turn(engine);
 	return engine;
-}
-
-static void
-fail_next(LlmqOperation operation, int times, const char *sqlstate, LlmqStoreStatus status)
-{
-	store.failing = (int) operation;
-	store.failures = times;
-	store.fails = sqlstate;
-	store.failure = status;
 }
 
 /* ---- Leaving ------------------------------------------------------------------------------- */
@@ -66,9 +39,10 @@ test_stop(void)
 	llmq_engine_stop(engine);
 	run_until_stopped(engine);
 	is_string(store.jobs[1].attempt_class, "interrupted", "a worker that stops ends its calls");
-	is_int(store.operations[LLMQ_OP_GOODBYE], 1, "settles them, and says goodbye");
+	is_int(store.operations[LLMQ_OP_GOODBYE], 1, "a worker that stops says goodbye");
 	llmq_engine_drain(engine);
-	is_int(llmq_engine_state(engine), LLMQ_ENGINE_STOPPED, "after which nothing makes it drain");
+	is_int(llmq_engine_state(engine), LLMQ_ENGINE_STOPPED,
+		   "a worker that has stopped does not begin to drain");
 	stop(engine);
 }
 
@@ -77,13 +51,14 @@ test_late_claim(void)
 {
 	LlmqEngine *engine = start(true, 1);
 
-	store.lasts = 1;
-	run_until(engine, &store.operations[LLMQ_OP_CLAIM], 1);
+	store.lasts[LLMQ_OP_CLAIM] = 1;
+	run_until(engine, LLMQ_OP_CLAIM, 1);
 	llmq_engine_drain(engine);
 	run_until_stopped(engine);
 	is_string(store.jobs[1].error_class, "interrupted",
 			  "what is claimed while the worker begins to leave goes back");
-	is_int(atomic_load(&stub.requests), 0, "without a call");
+	is_int(atomic_load(&stub.requests), 0,
+		   "what is claimed while the worker begins to leave makes no call");
 	stop(engine);
 }
 
@@ -107,11 +82,12 @@ test_failing_drain(void)
 
 	fail_next(LLMQ_OP_DRAIN, 1, "57P01", LLMQ_STORE_FAILED);
 	llmq_engine_drain(engine);
-	run_until(engine, &store.operations[LLMQ_OP_DRAIN], 1);
+	run_until(engine, LLMQ_OP_DRAIN, 1);
 	atomic_store(&answers_held, 0);
 	run_until_stopped(engine);
-	is_int(store.operations[LLMQ_OP_DRAIN], 1, "that it leaves a worker tries to say once");
-	is_string(store.jobs[1].outcome, "succeeded", "and leaves as well if nobody hears it");
+	is_int(store.operations[LLMQ_OP_DRAIN], 1, "a worker tries once to say that it leaves");
+	is_string(store.jobs[1].outcome, "succeeded",
+			  "a worker leaves as well if nobody hears that it does");
 	stop(engine);
 }
 
@@ -136,11 +112,11 @@ test_lost_while_leaving(void)
 	llmq_engine_drain(engine);
 	store.forgotten = true;
 	moved_us += SECONDS(6);
-	run_until(engine, &store.operations[LLMQ_OP_HEARTBEAT], 1);
+	run_until(engine, LLMQ_OP_HEARTBEAT, 1);
 	turn(engine);
 	is_int(llmq_engine_state(engine), LLMQ_ENGINE_DRAINING,
 		   "a worker that leaves says hello no more, though its session is gone");
-	is_int(store.operations[LLMQ_OP_HELLO], 1, "it said it once");
+	is_int(store.operations[LLMQ_OP_HELLO], 1, "a worker that leaves has said hello once");
 	stop(engine);
 }
 
@@ -153,10 +129,11 @@ test_lost_session(void)
 
 	store.forgotten = true;
 	moved_us += SECONDS(6);
-	run_until(engine, &store.operations[LLMQ_OP_HELLO], 2);
+	run_until(engine, LLMQ_OP_HELLO, 2);
 	is_int(store.operations[LLMQ_OP_HELLO], 2,
 		   "a worker whose heartbeat finds no session says hello again");
-	is_int(engine->jobs.table.count, 1, "and goes on with what it has in hand");
+	is_int(llmq_engine_jobs(engine), 1,
+		   "a worker that says hello again goes on with what it has in hand");
 	stop(engine);
 }
 
@@ -168,7 +145,8 @@ test_hello_fails(void)
 	fail_next(LLMQ_OP_HELLO, 3, "57P03", LLMQ_STORE_AWAY);
 	run_until_settled(engine, 1);
 	is_int(store.operations[LLMQ_OP_HELLO], 4, "a hello that fails is said again");
-	is_string(store.jobs[1].outcome, "succeeded", "before anything else");
+	is_string(store.jobs[1].outcome, "succeeded",
+			  "a worker whose hello failed goes to work after the next one");
 	stop(engine);
 }
 
@@ -184,22 +162,31 @@ test_ended_session(void)
 	stop(engine);
 }
 
+/* The connection breaks while another job is claimed. */
+static void
+claim_with_unknown_end(LlmqEngine *engine)
+{
+	store.jobs[2].visible = true;
+	fail_next(LLMQ_OP_CLAIM, 1, "", LLMQ_STORE_AWAY);
+	llmq_engine_wake(engine);
+	moved_us += SECONDS(1);
+	while (store.failures > 0)
+		turn(engine);
+}
+
 static void
 test_doubt(void)
 {
 	LlmqEngine *engine = start_calling();
 
-	store.jobs[2].visible = true;
-	fail_next(LLMQ_OP_CLAIM, 1, "", LLMQ_STORE_AWAY);
-	llmq_engine_wake(engine);
-	moved_us += SECONDS(1);
-	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 1);
+	claim_with_unknown_end(engine);
+	run_until(engine, LLMQ_OP_RECONCILE, 1);
 	is_string(store.said, "{00000000-0000-5000-8000-000000000001}",
 			  "after a claim of unknown end all leases but those in hand are given back");
 	moved_us += SECONDS(40);
-	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 2);
+	run_until(engine, LLMQ_OP_RECONCILE, 2);
 	is_int(store.operations[LLMQ_OP_RECONCILE], 2,
-		   "and again when a server that was still busy with it must have ended");
+		   "leases are given back once more when a claim of unknown end must have ended");
 	stop(engine);
 }
 
@@ -208,9 +195,9 @@ test_failing_reconcile(void)
 {
 	LlmqEngine *engine = start_calling();
 
+	claim_with_unknown_end(engine);
 	fail_next(LLMQ_OP_RECONCILE, 2, "57P01", LLMQ_STORE_FAILED);
-	llmq_core_doubt_claim(&engine->core);
-	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 3);
+	run_until(engine, LLMQ_OP_RECONCILE, 3);
 	is_int(store.operations[LLMQ_OP_RECONCILE], 3,
 		   "leases that could not be given back are asked for until they are");
 	stop(engine);
@@ -222,9 +209,9 @@ test_unknown_queue(void)
 	LlmqEngine *engine = start(true, 1);
 
 	store.jobs[1].queue = "removed";
-	run_until(engine, &store.operations[LLMQ_OP_RECONCILE], 1);
+	run_until(engine, LLMQ_OP_RECONCILE, 1);
 	ok(strstr(last_log, "cannot be held") != NULL, "a job of a queue that is gone cannot be held");
-	is_string(store.said, "{}", "its lease goes back");
+	is_string(store.said, "{}", "the lease of a job that cannot be held goes back");
 	stop(engine);
 }
 

@@ -18,12 +18,6 @@ start_with(int jobs, const char *of_endpoint)
 	return engine;
 }
 
-static LlmqEndpointLimits *
-gate_of(const LlmqEngine *engine, const char *endpoint)
-{
-	return llmq_jobs_limits_of(&engine->jobs, llmq_config_endpoint(engine->core.config, endpoint));
-}
-
 static void
 test_failing_draw(void)
 {
@@ -31,8 +25,7 @@ test_failing_draw(void)
 	char first[sizeof(store.said)];
 
 	store.tokens = "50000";
-	store.failing = LLMQ_OP_DRAW;
-	store.failures = 1;
+	fail_next(LLMQ_OP_DRAW, 1, "57P01", LLMQ_STORE_FAILED);
 	while (store.operations[LLMQ_OP_DRAW] < 1)
 		turn(engine);
 	gate_of(engine, "e")->quota.charge = 70; /* what was used too much before */
@@ -43,7 +36,8 @@ test_failing_draw(void)
 	run_until_settled(engine, 1);
 	ok(strstr(first, "\"charge\":70") != NULL && strcmp(store.said, first) == 0,
 	   "what a draw that failed was to give back is given back with the next");
-	is_string(store.jobs[1].outcome, "succeeded", "which brings the tokens for the job");
+	is_string(store.jobs[1].outcome, "succeeded",
+			  "a draw after one that failed brings the tokens for the job");
 	stop(engine);
 }
 
@@ -71,8 +65,9 @@ test_draw_under_way(void)
 	is_int(gate->rest_until_us - job->call.started_us, 20000,
 		   "after a call has begun others are not claimed for a moment");
 	ok(later_us >= engine->core.now.mono_us + SECONDS(1),
-	   "a job without tokens waits for the next draw");
-	ok(soon_us < later_us, "but not longer than for the one that is under way");
+	   "a job without tokens waits for the next draw of its endpoint");
+	ok(soon_us < later_us,
+	   "a job without tokens waits for a draw that is under way, and not for the one after that");
 	stop(engine);
 }
 
@@ -218,7 +213,8 @@ test_probe_ended(void)
 	store.of_queue = ",\"max_attempts\":9,\"backoff_cap\":5000000";
 	atomic_store(&answered, OVERLOADED);
 	store.breaker = "1";
-	while (engine->core.config == NULL || gate_of(engine, "e")->state != LLMQ_BREAKER_OPEN)
+	run_until(engine, LLMQ_OP_POLL, 1);
+	while (gate_of(engine, "e")->state != LLMQ_BREAKER_OPEN)
 		turn(engine);
 	store.breaker = "2";
 	store.may_probe = true;
@@ -231,8 +227,9 @@ test_probe_ended(void)
 	moved_us += 200000;
 	run_until_settled(engine, 1);
 	ok(gate_of(engine, "e")->may_probe,
-	   "one that was broken off has found out nothing: another may");
-	is_string(store.jobs[1].attempt_class, "overloaded", "the calls before it are recorded");
+	   "a probe that was broken off has found out nothing, and another may go out");
+	is_string(store.jobs[1].attempt_class, "overloaded",
+			  "calls that were made before a probe are recorded");
 	stop(engine);
 }
 
@@ -250,7 +247,7 @@ test_nothing_left(void)
 	is_string(store.jobs[1].outcome, "succeeded",
 			  "the last call of a provider's limit is answered");
 	ok(gate_of(engine, "e")->pace_next_us > read_clock().mono_us + SECONDS(30),
-	   "and the next one waits until the limit is whole again");
+	   "the call after the last one of a provider's limit waits until the limit is whole again");
 	stop(engine);
 }
 

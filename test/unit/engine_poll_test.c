@@ -9,14 +9,18 @@
 static void
 test_bad_config(void)
 {
-	LlmqEngine *engine = start(false, 0);
+	LlmqEngine *engine = start(true, 0);
 
 	run_for(engine, 1000000);
 	store.refuses_config = true;
 	run_for(engine, 10000000);
 	ok(strstr(last_log, "the previous one stays in force") != NULL,
 	   "a configuration that cannot be read changes nothing");
-	ok(llmq_config_endpoint(engine->core.config, "e") != NULL, "the endpoint is there still");
+	show_jobs(1, 1);
+	llmq_engine_wake(engine);
+	run_until_settled(engine, 1);
+	is_string(store.jobs[1].outcome, "succeeded",
+			  "jobs are called with the configuration before one that cannot be read");
 	stop(engine);
 }
 
@@ -25,15 +29,21 @@ test_quarantine(void)
 {
 	LlmqEngine *engine = start(false, 1);
 
+	store.hello = store.state = "quarantined";
 	run_for(engine, 1000000);
-	engine->core.state = LLMQ_ENGINE_QUARANTINED;
+	is_int(llmq_engine_state(engine), LLMQ_ENGINE_QUARANTINED,
+		   "a worker before jobs of another database is in quarantine");
+	is_int(store.operations[LLMQ_OP_CLAIM], 0, "a worker in quarantine claims nothing");
+	store.state = "running";
 	run_for(engine, 10000000);
 	is_int(llmq_engine_state(engine), LLMQ_ENGINE_RUNNING,
 		   "a worker in quarantine learns with a poll that it is over");
+	is_int(store.operations[LLMQ_OP_HELLO], 1,
+		   "a worker whose quarantine is over need not say hello again");
 	store.state = "quarantined";
 	run_for(engine, 6000000);
 	ok(store.operations[LLMQ_OP_HELLO] > 1,
-	   "one that is running says hello to learn why it begins");
+	   "a worker that is running says hello to learn why a quarantine begins");
 	stop(engine);
 }
 
@@ -84,7 +94,8 @@ test_pruned(void)
 	run_for(engine, 30000000);
 	ok(store.operations[LLMQ_OP_POLL] - polls >= 20,
 	   "while retention deletes it goes on each second");
-	ok(strstr(store.reported, "\"prune\":true") != NULL, "with each look");
+	ok(strstr(store.reported, "\"prune\":true") != NULL,
+	   "while retention deletes each look asks it to go on");
 	stop(engine);
 }
 
@@ -122,9 +133,10 @@ test_silent_settle(void)
 
 	store.silent = true;
 	run_until_settled(engine, 2);
-	is_int(engine->jobs.table.count, 0,
+	is_int(llmq_engine_jobs(engine), 0,
 		   "what was settled is over, though the answer does not name it");
-	is_int(store.settles > 2, false, "and is not settled again");
+	is_int(store.jobs[1].settles + store.jobs[2].settles, 2,
+		   "what was settled is not settled again, though the answer does not name it");
 	stop(engine);
 }
 

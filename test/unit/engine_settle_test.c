@@ -11,14 +11,14 @@ test_passing_failure(void)
 {
 	LlmqEngine *engine = start(true, 1);
 
-	store.settle_error = "55P03";
-	store.settle_failures = 8;
+	fail_next(LLMQ_OP_SETTLE, 8, "55P03", LLMQ_STORE_FAILED);
 	run_until_settled(engine, 1);
 	is_string(store.jobs[1].outcome, "succeeded",
 			  "an answer outlasts a store that fails for a while");
-	is_int(store.jobs[1].settles, 9, "it is settled again and again");
-	is_int(store.jobs[1].raw, false, "whole, since its row was not to blame");
-	is_int(atomic_load(&stub.requests), 1, "and was asked for once");
+	is_int(store.jobs[1].settles, 9, "an answer is settled again until the store has taken it");
+	is_int(store.jobs[1].raw, false,
+		   "an answer that is not to blame for a failure is settled whole");
+	is_int(atomic_load(&stub.requests), 1, "an answer that is settled again is asked for once");
 	stop(engine);
 }
 
@@ -31,10 +31,14 @@ test_spoiled_batch(void)
 	run_until_settled(engine, 5);
 	for (int i = 1; i <= 5; i++)
 		is_string(store.jobs[i].outcome, i == 3 ? "dead" : "succeeded",
-				  i == 3 ? "a job that cannot be stored goes dead" : "its neighbours succeed");
-	is_string(store.jobs[3].error_class, "internal", "for want of a better reason");
-	ok(store.jobs[3].raw, "its answer was tried as a string before");
-	is_int(atomic_load(&stub.requests), 5, "each was asked for once");
+				  i == 3 ? "a job that cannot be stored goes dead"
+						 : "neighbours of a job that cannot be stored succeed");
+	is_string(store.jobs[3].error_class, "internal",
+			  "a job that cannot be stored ends with an internal error");
+	ok(store.jobs[3].raw,
+	   "an answer that cannot be stored is tried as a string before its job goes dead");
+	is_int(atomic_load(&stub.requests), 5,
+		   "answers of a batch that cannot be stored are asked for once");
 	stop(engine);
 }
 
@@ -57,10 +61,11 @@ test_locked_batch(void)
 		moved_us += SECONDS(60);
 	}
 	run_until_settled(engine, 7);
-	is_int(store.jobs[3].batch, 1, "until who waits for it does so alone");
+	is_int(store.jobs[3].batch, 1, "a job that waits for a lock does so alone in the end");
 	store.jobs[3].waits = false;
 	run_until_settled(engine, 8);
-	is_string(store.jobs[3].outcome, "succeeded", "as long as it must");
+	is_string(store.jobs[3].outcome, "succeeded",
+			  "a job that waited for a lock is settled when that is free");
 	stop(engine);
 }
 
@@ -124,11 +129,25 @@ test_recall(void)
 	moved_us += 200000;
 	run_until_settled(engine, 1);
 	is_string(store.jobs[1].outcome, "retry", "a job that is recalled is given back");
-	is_string(store.jobs[1].attempt_class, "interrupted", "its call is recorded as interrupted");
-	is_string(store.jobs[2].outcome, "", "the other goes on");
-	is_int(llmq_engine_calls(engine), 1, "one call is left");
+	is_string(store.jobs[1].attempt_class, "interrupted",
+			  "the call of a job that is recalled is recorded as interrupted");
+	is_string(store.jobs[2].outcome, "", "a job beside one that is recalled goes on");
+	is_int(llmq_engine_calls(engine), 1, "the call of a job beside one that is recalled is left");
 	atomic_store(&answers_held, 0);
 	stop(engine);
+}
+
+/* Notes where polls begin to read: sweeps at the base, looks at the tip. */
+static void
+watch_positions(LlmqEngine *engine)
+{
+	store.after_least = INT64_MAX;
+	store.after_most = -1;
+	for (int i = 0; i < 6; i++)
+	{
+		llmq_engine_wake(engine);
+		run_for(engine, i % 2 == 0 ? 10000 : 20000000); /* a wake-up soon after a sweep looks */
+	}
 }
 
 /* Transaction 5 took seq 5 and has not committed; those with 6..10 have. */
@@ -141,10 +160,11 @@ test_late_commit(void)
 	store.next_xid = 20;
 	store.oldest_xid = 5;
 	run_for(engine, 60000000);
-	is_int(engine->jobs.position.tip, 10, "the tip is where the last job was seen");
-	ok(engine->jobs.position.base < 5,
-	   "the base stays in front of a transaction that may still commit");
-	ok(store.jobs[4].claimed && store.jobs[10].claimed, "the others are claimed meanwhile");
+	watch_positions(engine);
+	is_int(store.after_most, 10, "looks begin behind the last job that was seen");
+	ok(store.after_least < 5, "sweeps begin in front of a transaction that may still commit");
+	ok(store.jobs[4].claimed && store.jobs[10].claimed,
+	   "jobs that have committed are claimed while another transaction is open");
 
 	store.jobs[5].visible = true;
 	store.oldest_xid = store.next_xid = 21;
@@ -152,12 +172,13 @@ test_late_commit(void)
 	run_for(engine, 1000000);
 	ok(store.jobs[5].claimed, "a job whose transaction commits late is found");
 	run_for(engine, 20000000);
-	is_int(engine->jobs.position.base, 10, "then the base moves on");
+	watch_positions(engine);
+	is_int(store.after_least, 10, "sweeps begin behind transactions that have ended");
 
 	store.jobs[11].visible = true;
 	llmq_engine_wake(engine);
 	run_for(engine, 1000000);
-	ok(store.jobs[11].claimed, "and what comes behind it is found");
+	ok(store.jobs[11].claimed, "a job is found that comes behind where sweeps begin");
 	stop(engine);
 }
 

@@ -5,7 +5,6 @@
  */
 #define _GNU_SOURCE /* strcasestr, in http_stub.h */
 
-#include <limits.h>
 #include <sys/resource.h>
 
 #include "relay_outbox.h"
@@ -22,13 +21,14 @@ start_sending(void)
 	return engine;
 }
 
+/* The connection breaks while a message of another topic is claimed. */
 static void
-run_until(LlmqEngine *engine, LlmqOperation operation, int times)
+claim_with_unknown_end(LlmqEngine *engine, int id)
 {
-	int64_t limit = now_us() + HANG_US;
-
-	while (store.operations[operation] < times && now_us() < limit)
-		turn(engine);
+	add_message(id, "hook2");
+	fail_next(LLMQ_OP_CLAIM_MESSAGES, 1, "", LLMQ_STORE_AWAY);
+	llmq_engine_wake(engine);
+	run_until(engine, LLMQ_OP_RECONCILE, 1);
 }
 
 static void
@@ -36,15 +36,12 @@ test_doubt(void)
 {
 	LlmqEngine *engine = start_sending();
 
-	store.messages[2] = (FakeMessage){.place = PENDING, .topic = "hook2"};
-	store.away = true;
-	llmq_engine_wake(engine);
-	run_until(engine, LLMQ_OP_RECONCILE, 1);
-	is_string(store.said, "{1}",
+	claim_with_unknown_end(engine, 2);
+	is_string(store.said_messages, "{1}",
 			  "after a claim of unknown end all messages but those in hand go back");
 	atomic_store(&thinking, 0);
 	run_until_settled(engine, 2);
-	is_int(with_outcome("sent"), 2, "and all are sent");
+	is_int(with_outcome("sent"), 2, "messages are sent whose claim had an unknown end");
 	stop(engine);
 }
 
@@ -57,9 +54,9 @@ test_doubt_of_many(void)
 	atomic_store(&thinking, 1);
 	while (atomic_load(&at_once) < 1 || store.messages[3].place != LEASED)
 		turn(engine);
-	llmq_core_doubt_claim(&engine->core);
-	run_until(engine, LLMQ_OP_RECONCILE, 1);
-	is_string(store.said, "{1,2,3}", "those that wait for their turn are in hand, too");
+	claim_with_unknown_end(engine, 4);
+	is_string(store.said_messages, "{1,2,3}",
+			  "messages that wait for their turn are among those in hand");
 	atomic_store(&thinking, 0);
 	stop(engine);
 }
@@ -73,12 +70,12 @@ test_new_session(void)
 	store.forgotten = true;
 	moved_us += SECONDS(6);
 	run_until(engine, LLMQ_OP_HELLO, 2);
-	is_int(engine->relay.in_flight.count, 0,
-		   "what the worker of another session sent is nothing to this one");
+	is_int(sends(engine), 0, "what the worker of another session sent is nothing to this one");
 	atomic_store(&thinking, 0);
 	store.messages[1].place = PENDING;
 	run_until_settled(engine, 1);
-	is_string(store.messages[1].outcome, "sent", "it is claimed again, and sent");
+	is_string(store.messages[1].outcome, "sent",
+			  "a message of a session that is gone is claimed again, and sent");
 	stop(engine);
 }
 
@@ -103,17 +100,18 @@ test_removed(void)
 {
 	LlmqEngine *engine = start_sending();
 
-	store.removed = store.changes = true;
+	store.removed = true;
 	llmq_engine_wake(engine);
 	moved_us += SECONDS(6);
-	while (llmq_config_route(engine->core.config, "hook") != NULL)
+	while (store.configs < 2)
 		turn(engine);
 	atomic_store(&status, 500);
 	atomic_store(&thinking, 0);
 	run_until_settled(engine, 1);
 	is_string(store.messages[1].outcome, "retry",
 			  "a message that fails has another attempt, though its destination was removed");
-	is_int(store.messages[1].delay_us, 0, "after a time that nobody configured");
+	is_int(store.messages[1].delay_us, 0,
+		   "a message whose destination was removed has no backoff of its own");
 	stop(engine);
 }
 
@@ -132,7 +130,7 @@ test_no_descriptors(void)
 	setrlimit(RLIMIT_NOFILE, &old);
 	is_string(store.messages[1].outcome, "return",
 			  "a message that the machine has no descriptor for goes back, uncounted");
-	is_int(atomic_load(&stub.requests), 0, "nothing was sent");
+	is_int(atomic_load(&stub.requests), 0, "nothing is sent while the machine has no descriptor");
 	stop(engine);
 }
 
@@ -162,8 +160,7 @@ test_no_secret(void)
 	stop(engine);
 }
 
-/* ---- What settling and claims say -------------------------------------------------------------
- */
+/* ---- What settling and claims say --------------------------------------------------------- */
 
 static void
 test_verdicts(void)
@@ -173,14 +170,15 @@ test_verdicts(void)
 	store.verdict = "busy";
 	run_until_settled(engine, 1);
 	is_int(store.messages[1].settles, 2, "a message that somebody has locked is settled later");
-	is_int(atomic_load(&stub.requests), 1, "and was sent once");
+	is_int(atomic_load(&stub.requests), 1, "a message that somebody has locked was sent once");
 	stop(engine);
 
 	engine = start("hook", 1);
 	store.verdict = "late";
 	run_for(engine, SECONDS(2));
-	is_int(store.messages[1].settles, 1, "one that is another worker's by then is let go");
-	is_int(llmq_engine_messages(engine), 0, "and not in hand any more");
+	is_int(store.messages[1].settles, 1,
+		   "a message that is another worker's by then is settled once");
+	is_int(llmq_engine_messages(engine), 0, "a message that is another worker's by then is let go");
 	stop(engine);
 }
 
@@ -191,13 +189,12 @@ start_settling(void)
 	LlmqEngine *engine = start("hook", 3);
 
 	store.max_in_flight = 3;
-	store.settle_error = "57P01";
-	store.settle_failures = INT_MAX;
-	while (engine->relay.ended.count < 3)
+	fail_next(LLMQ_OP_SETTLE_MESSAGES, INT_MAX, "57P01", LLMQ_STORE_FAILED);
+	while (atomic_load(&stub.requests) < 3 || sends(engine) > 0)
 		turn(engine);
 	for (int id = 1; id <= 3; id++)
 		store.messages[id].settles = 0;
-	store.settle_failures = 0;
+	store.failures = 0;
 	moved_us += SECONDS(600); /* all are due again */
 	return engine;
 }
@@ -211,7 +208,8 @@ test_locked_among_others(void)
 	store.verdict_of = 2;
 	run_until_settled(engine, 3);
 	is_int(store.messages[2].settles, 2, "one of a batch that is locked is settled later");
-	is_int(store.messages[1].settles + store.messages[3].settles, 2, "the others are not");
+	is_int(store.messages[1].settles + store.messages[3].settles, 2,
+		   "messages of a batch with one that is locked are settled at once");
 	stop(engine);
 
 	engine = start_settling();
@@ -220,7 +218,7 @@ test_locked_among_others(void)
 	store.verdict_names = 77;
 	run_until_settled(engine, 2);
 	is_int(llmq_engine_messages(engine), 0,
-		   "what is said of a message that nobody settles is nothing");
+		   "a verdict on a message that nobody settles changes nothing");
 	stop(engine);
 }
 
@@ -241,7 +239,7 @@ test_failed_notifications(void)
 	ok(strstr(llmq_buffer_string(&text), "llmq_messages_total{outcome=\"dead\"}") != NULL,
 	   "a notification that cannot be made is counted as dead");
 	ok(strstr(llmq_buffer_string(&text), "llmq_messages_total{outcome=\"retry\"}") != NULL,
-	   "and one that is to be made again as such");
+	   "a notification that is to be made again is counted as one that failed");
 	llmq_buffer_free(&text);
 	stop(engine);
 }

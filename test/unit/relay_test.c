@@ -15,10 +15,10 @@ test_many(void)
 	run_until_settled(engine, MESSAGES_MAX);
 	is_int(with_outcome("sent"), MESSAGES_MAX,
 		   "all messages are sent, also those beyond one batch");
-	is_int(atomic_load(&stub.requests), MESSAGES_MAX, "each once");
-	is_int(atomic_load(&most), 1, "one of a topic at a time");
+	is_int(atomic_load(&stub.requests), MESSAGES_MAX, "each of many messages is sent once");
+	is_int(atomic_load(&most), 1, "messages of a topic are sent one at a time");
 	run_for(engine, SECONDS(1));
-	is_int(engine->relay.topic_count, 0, "a topic without messages is forgotten");
+	is_int(topics_in_memory(engine), 0, "a topic without messages is forgotten");
 	stop(engine);
 }
 
@@ -34,8 +34,9 @@ test_wide(void)
 		turn(engine);
 	for (int i = 0; i < 20; i++)
 		turn(engine);
-	is_int(atomic_load(&at_once), 4, "as many of a topic at once as its destination says");
-	is_int(llmq_engine_calls(engine), 0, "they take no slot from calls");
+	is_int(atomic_load(&at_once), 4,
+		   "as many messages of a topic are sent at once as its destination says");
+	is_int(llmq_engine_calls(engine), 0, "messages take no slot from calls");
 	stop(engine);
 }
 
@@ -50,14 +51,16 @@ test_batch(void)
 	trust(engine, "hook");
 	while (atomic_load(&at_once) < 4 && now_us() < limit)
 		turn(engine);
-	stopped_us = read_clock().mono_us;
+	stopped_us = now_us();
 	atomic_store(&answers, 4);
-	while (engine->relay.ended.count < 4 && now_us() < limit)
+	while ((atomic_load(&stub.requests) < 8 || sends(engine) > 4) && now_us() < limit)
 		turn(engine);
-	is_int(store.operations[LLMQ_OP_SETTLE_MESSAGES], 0, "what has ended waits for company");
+	is_int(store.operations[LLMQ_OP_SETTLE_MESSAGES], 0,
+		   "messages that have been sent wait for others to be settled with");
 	stopped_us = 0;
 	run_until_settled(engine, 4);
-	is_int(store.operations[LLMQ_OP_SETTLE_MESSAGES], 1, "and is settled in one batch");
+	is_int(store.operations[LLMQ_OP_SETTLE_MESSAGES], 1,
+		   "messages that have waited for others are settled in one batch");
 	atomic_store(&thinking, 0);
 	stop(engine);
 }
@@ -83,7 +86,8 @@ test_no_destination(void)
 
 	run_for(engine, SECONDS(20));
 	is_int(count(PENDING), 3, "messages of a topic without destination are left alone");
-	is_int(store.operations[LLMQ_OP_CLAIM_MESSAGES], 0, "and are not even asked for");
+	is_int(store.operations[LLMQ_OP_CLAIM_MESSAGES], 0,
+		   "messages of a topic without destination are not asked for");
 	stop(engine);
 }
 
@@ -96,10 +100,12 @@ test_busy_topic(void)
 	run_for(engine, SECONDS(3));
 	ok(store.operations[LLMQ_OP_CLAIM_MESSAGES] > 5,
 	   "a topic that another worker has is asked for again");
-	ok(store.operations[LLMQ_OP_CLAIM_MESSAGES] < 30, "now and then");
+	ok(store.operations[LLMQ_OP_CLAIM_MESSAGES] < 30,
+	   "a topic that another worker has is asked for now and then");
 	store.busy = false;
 	run_until_settled(engine, 1);
-	is_string(store.messages[1].outcome, "sent", "and is taken up when it is free");
+	is_string(store.messages[1].outcome, "sent",
+			  "a topic that another worker had is taken up when it is free");
 	stop(engine);
 }
 
@@ -112,8 +118,9 @@ test_failure(void)
 	atomic_store(&status, 500);
 	run_until_settled(engine, 2);
 	is_string(store.messages[1].outcome, "retry", "a message that failed is to be tried again");
-	ok(store.messages[1].delay_us <= 1000000, "after its backoff");
-	is_string(store.messages[2].outcome, "dead", "the last attempt is the last one");
+	ok(store.messages[1].delay_us <= 1000000,
+	   "a message that failed is tried again after its backoff");
+	is_string(store.messages[2].outcome, "dead", "a message whose last attempt fails is dead");
 	stop(engine);
 }
 
@@ -124,11 +131,15 @@ test_wish(void)
 
 	atomic_store(&status, 429);
 	run_until_settled(engine, 3);
-	is_string(store.messages[1].outcome, "retry", "429 is a failed attempt");
-	is_int(store.messages[1].delay_us, 30000000, "which waits as long as the receiver wishes");
-	is_int(with_outcome("return"), 2, "the others of the topic go back unsent");
-	is_int(store.messages[3].delay_us, 30000000, "for as long");
-	is_int(atomic_load(&stub.requests), 1, "after one request");
+	is_string(store.messages[1].outcome, "retry",
+			  "a message that is answered with 429 has failed, and is tried again");
+	is_int(store.messages[1].delay_us, 30000000,
+		   "a message that is answered with 429 waits as long as the receiver wishes");
+	is_int(with_outcome("return"), 2,
+		   "messages behind one that is answered with 429 go back unsent");
+	is_int(store.messages[3].delay_us, 30000000,
+		   "messages behind one that is answered with 429 wait as long as it does");
+	is_int(atomic_load(&stub.requests), 1, "a receiver that answers with 429 has one request");
 	stop(engine);
 }
 
@@ -139,10 +150,11 @@ test_gone(void)
 
 	atomic_store(&status, 410);
 	run_until_settled(engine, 3);
-	is_string(store.messages[1].outcome, "dead", "410 is dead at once");
-	ok(store.messages[1].disables, "and disables the destination");
-	is_int(with_outcome("return"), 2, "the others go back");
-	is_int(atomic_load(&stub.requests), 1, "unsent");
+	is_string(store.messages[1].outcome, "dead",
+			  "a message that is answered with 410 is dead at once");
+	ok(store.messages[1].disables, "a message that is answered with 410 disables the destination");
+	is_int(with_outcome("return"), 2, "messages behind one that is answered with 410 go back");
+	is_int(atomic_load(&stub.requests), 1, "a receiver that answers with 410 has one request");
 	stop(engine);
 }
 
@@ -155,8 +167,9 @@ test_surplus_answer(void)
 	run_until_settled(engine, 2);
 	is_string(store.messages[1].outcome, "sent",
 			  "a receiver that answers twice has taken a message");
-	is_string(store.messages[2].outcome, "retry", "but not the next one");
-	is_int(atomic_load(&stub.connections), 2, "each has a connection of its own");
+	is_string(store.messages[2].outcome, "retry",
+			  "a receiver that answers twice has not taken the message after that");
+	is_int(atomic_load(&stub.connections), 2, "each message has a connection of its own");
 	stop(engine);
 }
 
@@ -165,11 +178,10 @@ test_store_trouble(void)
 {
 	LlmqEngine *engine = start("hook", 3);
 
-	store.settle_error = "55P03";
-	store.settle_failures = 8;
+	fail_next(LLMQ_OP_SETTLE_MESSAGES, 8, "55P03", LLMQ_STORE_FAILED);
 	run_until_settled(engine, 3);
 	is_int(with_outcome("sent"), 3, "what was sent outlasts a store that fails for a while");
-	is_int(atomic_load(&stub.requests), 3, "and is not sent again");
+	is_int(atomic_load(&stub.requests), 3, "what was sent is not sent again while the store fails");
 	stop(engine);
 
 	engine = start("hook", 3);
@@ -177,11 +189,13 @@ test_store_trouble(void)
 	run_until_settled(engine, 2);
 	is_int(with_outcome("sent"), 2, "a message that cannot be settled does not keep the others");
 	run_for(engine, SECONDS(30));
-	ok(store.messages[2].settles < 40, "and is tried again with a growing pause");
+	ok(store.messages[2].settles < 40,
+	   "a message that cannot be settled is tried again with a growing pause");
 	store.messages[2].spoils = false;
 	run_until_settled(engine, 3);
-	is_string(store.messages[2].outcome, "sent", "until it can be");
-	is_int(atomic_load(&stub.requests), 3, "each was sent once");
+	is_string(store.messages[2].outcome, "sent",
+			  "a message that could not be settled is settled when it can be");
+	is_int(atomic_load(&stub.requests), 3, "a message that could not be settled was sent once");
 	stop(engine);
 }
 
@@ -189,7 +203,6 @@ static void
 test_stop(void)
 {
 	LlmqEngine *engine = start("hook", 5);
-	int64_t limit;
 
 	atomic_store(&held, 1);
 	while (atomic_load(&at_once) < 1)
@@ -197,11 +210,10 @@ test_stop(void)
 	run_for(engine, SECONDS(6));
 	is_int(store.in_flight_said, 5, "the heartbeat counts messages in hand");
 	llmq_engine_stop(engine);
-	limit = now_us() + HANG_US;
-	while (llmq_engine_state(engine) != LLMQ_ENGINE_STOPPED && now_us() < limit)
-		turn(engine);
+	run_until_stopped(engine);
 	is_int(with_outcome("return"), 5, "an engine that stops gives all of them back");
-	is_int(store.operations[LLMQ_OP_GOODBYE], 1, "before it says goodbye");
+	is_int(store.operations[LLMQ_OP_GOODBYE], 1,
+		   "an engine that stops says goodbye when it has given all messages back");
 	stop(engine);
 }
 

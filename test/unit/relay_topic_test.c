@@ -16,7 +16,7 @@ name_topics(const char *prefix, int first, int last)
 	for (int id = first; id <= last; id++)
 	{
 		snprintf(names[id], sizeof(names[id]), "%s%02d", prefix, id);
-		store.messages[id] = (FakeMessage){.place = PENDING, .topic = names[id]};
+		add_message(id, names[id]);
 	}
 }
 
@@ -24,6 +24,7 @@ name_topics(const char *prefix, int first, int last)
 static void
 sweep(LlmqEngine *engine, const char *prefix, int topics, bool *held)
 {
+	LlmqRelay *relay = relay_of(engine);
 	json_t *page = json_array();
 	json_t *control = json_pack("{s:{s:o,s:i}}", "messages", "page", page, "tip", 1);
 	LlmqRelayLook look;
@@ -34,15 +35,14 @@ sweep(LlmqEngine *engine, const char *prefix, int topics, bool *held)
 		snprintf(name, sizeof(name), "%s%d", prefix, i);
 		json_array_append_new(page, json_pack("[si]", name, i + 1));
 	}
-	engine->relay.sweep_wanted = true;
-	engine->relay.sweep_next_us = 0;
-	llmq_relay_begin_look(&engine->relay, false, &look);
-	llmq_relay_complete_look(&engine->relay, control);
+	want_sweep(relay);
+	llmq_relay_begin_look(relay, false, &look);
+	llmq_relay_complete_look(relay, control);
 	json_decref(control);
 	for (int i = 0; i < topics; i++)
 	{
 		snprintf(name, sizeof(name), "%s%d", prefix, i);
-		held[i] = llmq_relay_find_topic(&engine->relay, name) != NULL;
+		held[i] = llmq_relay_find_topic(relay, name) != NULL;
 	}
 }
 
@@ -50,9 +50,9 @@ sweep(LlmqEngine *engine, const char *prefix, int topics, bool *held)
 static void
 give_turns(LlmqEngine *engine)
 {
-	for (LlmqTopic *topic = engine->relay.topics; topic != NULL; topic = topic->next)
+	for (LlmqTopic *topic = relay_of(engine)->topics; topic != NULL; topic = topic->next)
 		topic->had_turn = true;
-	llmq_relay_forget_idle(&engine->relay);
+	llmq_relay_forget_idle(relay_of(engine));
 }
 
 static int
@@ -85,7 +85,7 @@ test_rotation(void)
 		give_turns(engine);
 	}
 	is_int(held_count(seen, MANY), MANY, "topics that always have messages make room for others");
-	ok(sweeps <= 6, "each in its turn");
+	ok(sweeps <= 6, "each of many topics has a place before long");
 	stop(engine);
 }
 
@@ -102,8 +102,8 @@ test_shares(void)
 	is_int(held_count(others, 10), 10, "one destination's topics leave places to another's");
 	sweep(engine, "other", MANY, others);
 	ok(held_count(others, MANY) < LLMQ_RELAY_TOPICS_MAX / 2 &&
-		   engine->relay.topic_count < LLMQ_RELAY_TOPICS_MAX,
-	   "and two leave some to a third one's");
+		   topics_in_memory(engine) < LLMQ_RELAY_TOPICS_MAX,
+	   "the topics of two destinations leave places to a third one's");
 	stop(engine);
 }
 
@@ -112,24 +112,26 @@ test_first_things(void)
 {
 	static bool held[MANY];
 	LlmqEngine *engine = start("hook", 0);
+	LlmqRelay *relay = relay_of(engine);
 
 	trust(engine, "hook");
 	sweep(engine, "hook", MANY, held);
-	llmq_relay_note_topic(&engine->relay, "hook new", 9000, false);
-	ok(llmq_relay_find_topic(&engine->relay, "hook new") == NULL,
+	llmq_relay_note_topic(relay, "hook new", 9000, false);
+	ok(llmq_relay_find_topic(relay, "hook new") == NULL,
 	   "new topics do not overtake those that wait");
-	llmq_relay_note_topic(&engine->relay, "other", 9001, false);
-	is_int((int) llmq_relay_find_topic(&engine->relay, "other")->after, 9000,
+	llmq_relay_note_topic(relay, "other", 9001, false);
+	is_int(llmq_relay_find_topic(relay, "other")->after, 9000,
 		   "where none waits messages are claimed from the first new one on");
 	give_turns(engine);
 	sweep(engine, "hook", 10, held);
-	llmq_relay_note_topic(&engine->relay, "hook back", 9002, false);
-	is_int((int) llmq_relay_find_topic(&engine->relay, "hook back")->after, 0,
+	llmq_relay_note_topic(relay, "hook back", 9002, false);
+	is_int(llmq_relay_find_topic(relay, "hook back")->after, 0,
 		   "while a topic may have waited it is claimed from its very first message on");
 	sweep(engine, "hook", 10, held);
-	llmq_relay_note_topic(&engine->relay, "hook late", 9003, false);
-	is_int((int) llmq_relay_find_topic(&engine->relay, "hook late")->after, 9002,
-		   "until a sweep finds a place for all");
+	llmq_relay_note_topic(relay, "hook late", 9003, false);
+	is_int(
+		llmq_relay_find_topic(relay, "hook late")->after, 9002,
+		"after a sweep that found a place for all, messages are claimed from the first new one on");
 	stop(engine);
 }
 
@@ -184,9 +186,8 @@ test_pages(void)
 	store.page_max = 7;
 	run_until_settled(engine, 60);
 	is_int(with_outcome("sent"), 60, "a sweep in pages comes to all topics");
-	while (engine->relay.swept_to != NULL)
-		turn(engine);
-	ok(engine->relay.knows_tip, "and has an end");
+	run_for(engine, SECONDS(2));
+	ok(!store.sweeping, "a sweep in pages has an end");
 	stop(engine);
 }
 
@@ -197,16 +198,17 @@ test_pages_and_looks(void)
 
 	name_topics("hook", 1, 60);
 	store.page_max = 5;
-	while (engine->relay.swept_to == NULL)
+	while (!store.sweeping)
 		turn(engine);
 	name_topics("hook ", 61, 70); /* the sweep is past them */
 	llmq_engine_wake(engine);
-	while (engine->relay.swept_to != NULL && store.messages[61].place == PENDING)
+	while (store.sweeping && store.messages[61].place == PENDING)
 		turn(engine);
 	ok(store.messages[61].place != PENDING,
 	   "what comes while a sweep is under way is found beside it");
 	run_until_settled(engine, 70);
-	is_int(with_outcome("sent"), 70, "and all is sent");
+	is_int(with_outcome("sent"), 70,
+		   "what comes while a sweep is under way is sent with what it finds");
 	stop(engine);
 }
 
@@ -218,14 +220,12 @@ test_change_during_sweep(void)
 	name_topics("hook", 1, 60);
 	store.page_max = 5;
 	store.disabled = true;
-	while (engine->relay.swept_to == NULL)
+	while (!store.sweeping)
 		turn(engine);
 	store.disabled = false;
-	store.changes = true;
 	moved_us += SECONDS(5);
-	while (engine->relay.topic_count == 0)
+	while (store.configs < 2)
 		turn(engine);
-	store.changes = false;
 	run_until_settled(engine, 60);
 	is_int(with_outcome("sent"), 60, "a sweep begins again when destinations have changed");
 	stop(engine);
@@ -235,16 +235,16 @@ static void
 test_left_out_before_sweep(void)
 {
 	LlmqEngine *engine = start("hook", 0);
+	LlmqRelay *relay = relay_of(engine);
 	LlmqDestinationState *state;
 	LlmqRelayLook look;
 
 	trust(engine, "hook");
 	run_for(engine, SECONDS(2));
-	state = llmq_relay_state_of(&engine->relay, llmq_config_route(engine->core.config, "hook"));
+	state = llmq_relay_state_of(relay, llmq_config_route(relay->core->config, "hook"));
 	state->left_out = 3;
-	engine->relay.sweep_wanted = true;
-	engine->relay.sweep_next_us = 0;
-	llmq_relay_begin_look(&engine->relay, true, &look);
+	want_sweep(relay);
+	llmq_relay_begin_look(relay, true, &look);
 	is_int(state->waiting, 3, "topics that found no place between two sweeps wait in the next");
 	stop(engine);
 }
