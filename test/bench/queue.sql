@@ -106,7 +106,7 @@ BEGIN
         END IF;
         IF limited AND clock_timestamp() >= draw_due THEN
             began := clock_timestamp();
-            PERFORM llmq.worker_draw(own, '[{"endpoint": "main", "draw": true, "least": 1, "charge": -100, "word": 0}]');
+            PERFORM llmq.worker_draw(own, '[{"endpoint": "main", "draw": true, "least": 1, "charge": -100, "event": 0}]');
             PERFORM bench.note('llmq', start, 'draw', began);
             COMMIT;
             draw_due := clock_timestamp() + interval '1 s';

@@ -35,7 +35,7 @@ DELETE FROM llmq.endpoint;
 INSERT INTO llmq.endpoint (name, api, url, model) VALUES ('shaky', 'openai_chat', 'http://127.0.0.1:9/v1', 'm');
 SELECT throws_ok($$SELECT llmq.reset_breaker('steady')$$, 'PT404', NULL, 'an endpoint that is not there has no breaker');
 SELECT ok(NOT llmq.reset_breaker('shaky'), 'one that has never been called has nothing to close');
-SELECT count(*) FROM llmq.worker_draw(1, '[{"endpoint": "shaky", "draw": false, "least": 0, "charge": 0, "word": 1, "error": "overloaded"}]');
+SELECT count(*) FROM llmq.worker_draw(1, '[{"endpoint": "shaky", "draw": false, "least": 0, "charge": 0, "event": 1, "error": "overloaded"}]');
 SELECT is((SELECT breaker FROM llmq.endpoint_status WHERE endpoint = 'shaky'), 'open', 'a worker that saw too many failures opens it');
 SELECT pg_temp.new_job('b1') AS job, pg_temp.new_job('b2') AS other \gset
 INSERT INTO llmq.deferred (job_id, queue, tenant, priority, deliveries, counted, deaths, due_at, error_class)

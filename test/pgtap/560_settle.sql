@@ -2,7 +2,7 @@
 
 BEGIN;
 SELECT no_plan();
-INSERT INTO llmq.home SELECT llmq_internal.system_identifier(), oid FROM pg_database WHERE datname = current_database();
+SELECT llmq_internal.write_home();
 SELECT worker_id AS own FROM llmq.worker_hello(3, 'settle', 'program', pg_backend_pid(), NULL) \gset
 
 -- A job under a lease of this worker, its first delivery.

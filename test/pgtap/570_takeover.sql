@@ -4,7 +4,7 @@ BEGIN;
 SELECT no_plan();
 SET LOCAL client_min_messages = error;
 DELETE FROM llmq.worker_session;
-INSERT INTO llmq.home SELECT llmq_internal.system_identifier(), oid FROM pg_database WHERE datname = current_database();
+SELECT llmq_internal.write_home();
 
 -- -- hello ------------------------------------------------------------------------------------------
 
