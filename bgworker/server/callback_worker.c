@@ -63,7 +63,7 @@ typedef struct CallbackWorker
 	LlmqHost host;
 	MemoryContext context; /* of one round */
 	int64 look_at_us;	   /* when something is due; PG_INT64_MAX: only when woken */
-	bool in_trouble;	   /* the log has said so */
+	bool in_trouble;	   /* it has failed, and the log has said so */
 	bool leaving;
 } CallbackWorker;
 

@@ -368,7 +368,7 @@ $pg->disconnect_all;
 $pg->sql('CREATE DATABASE more', 'postgres');
 $pg->sql('CREATE DATABASE most', 'postgres');
 $pg->sql('CREATE EXTENSION llmq', $_) for qw(more most);
-ok(wait_for(sub { $pg->log_text =~ /could not start an? llmq \w+ for database \d+: no background worker process is free/ }, 30, 'the log speaks'),
+ok(wait_for(sub { $pg->log_text =~ /could not start an? llmq [\w ]+ for database \d+: no background worker process is free/ }, 30, 'the log speaks'),
 	'no process left: the log says so');
 like($pg->log_text, qr/HINT:  Increase max_worker_processes \(now 4\)/, 'no process left: and what helps');
 works('no process left, the databases that have theirs');
