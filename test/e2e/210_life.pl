@@ -64,6 +64,12 @@ $pg->restart;
 workers_are(1, 'preloaded', $_) for qw(app other);
 works('preloaded');
 
+my @before = $pg->workers;
+$pg->sql('BEGIN; SAVEPOINT s; SELECT llmq.stop_worker(); ROLLBACK TO s; COMMIT');
+works('a stop_worker that was rolled back to a savepoint');
+$pg->sql('BEGIN; SELECT llmq.stop_worker(); SELECT llmq.start_worker(); COMMIT');
+works('stop_worker and then start_worker in one transaction');
+is("@{[ $pg->workers ]}", "@before", 'it is the same worker all along');
 $pg->sql('BEGIN; SELECT llmq.stop_worker(); ROLLBACK');
 is($pg->sql('SELECT llmq.stop_worker()'), 't', 'stop_worker says that one ran, since a rolled back stop_worker did nothing');
 workers_are(0, 'stop_worker');
@@ -75,6 +81,10 @@ is(scalar(my @none = $provider->calls('stopped')), 0, 'its job waits');
 $pg->sql('SELECT llmq.start_worker()');
 works('start_worker');
 is($provider->wait_for_calls('stopped', 1), 1, 'the job that waited is done');
+$pg->sql('BEGIN; SELECT llmq.start_worker(); SELECT llmq.stop_worker(); COMMIT');
+workers_are(0, 'start_worker and then stop_worker in one transaction');
+$pg->sql('SELECT llmq.start_worker()');
+works('start_worker after both');
 
 set_and_reload('llmq.workers' => 3);
 workers_are(3, 'llmq.workers = 3');

@@ -46,9 +46,9 @@ sub is_refused
 my $takes_over = q{LANGUAGE plpgsql AS 'BEGIN ALTER ROLE mallory SUPERUSER; RETURN 0; END'};
 is_refused('a schema of another role', 42501, 'belongs to another role.*"mallory"', 'CREATE SCHEMA llmq');
 is_refused('a schema of another role with functions', 42501, 'belongs to another role',
-	"CREATE SCHEMA llmq; CREATE FUNCTION llmq_internal.prune_step(text) RETURNS bigint $takes_over; CREATE FUNCTION llmq_internal.lost_sessions(text) RETURNS int $takes_over");
+	"CREATE SCHEMA llmq; CREATE FUNCTION llmq.prune_step(text) RETURNS bigint $takes_over; CREATE FUNCTION llmq.lost_sessions(text) RETURNS int $takes_over");
 is_refused('a schema that was given away, with functions', 55000, 'not empty.*lost_sessions',
-	"CREATE SCHEMA llmq; CREATE FUNCTION llmq_internal.lost_sessions(text) RETURNS int $takes_over", 'ALTER SCHEMA llmq OWNER TO postgres');
+	"CREATE SCHEMA llmq; CREATE FUNCTION llmq.lost_sessions(text) RETURNS int $takes_over", 'ALTER SCHEMA llmq OWNER TO postgres');
 is_refused('a schema that another role may write to', 42501, 'may create objects in schema "llmq".*mallory', '', 'CREATE SCHEMA llmq; GRANT CREATE ON SCHEMA llmq TO mallory');
 is_refused('a schema that everybody may write to', 42501, 'may create objects in schema "llmq".*PUBLIC', '', 'CREATE SCHEMA llmq; GRANT CREATE ON SCHEMA llmq TO PUBLIC');
 my %things = (

@@ -76,6 +76,9 @@ typedef struct FakeMessage
 /* For failing: every operation but hello. */
 #define ALL_OPERATIONS LLMQ_OPERATIONS
 
+/*
+ * Long: all that tests tell the store, and all that it was asked, in one place.
+ */
 typedef struct FakeStore
 {
 	LlmqStore port;
