@@ -50,7 +50,7 @@ for my $name (sort keys %refused)
 	is(program('--once')->exit_code, 4, "$what: with --once the program ends with 4");
 	$worker = program();
 	ok(wait_for(sub { $worker->log_text =~ /warning: the database cannot be reached: .*$says/ }, 20, 'it says why'), "$what: the log says so");
-	is($pg->sql(q{SELECT count(*) FROM llmq.worker}), 0, "$what: no session is begun");
+	ok(wait_for(sub { $pg->sql(q{SELECT count(*) FROM llmq.worker}) == 0 }, 40, 'no session'), "$what: no session is there, once that of the program before is over");
 	use_certificate('right');
 	$pg->reload;
 	is(works($name), 'succeeded', "$what: the program has not ended, and works when the server has the right one");
